@@ -67,6 +67,14 @@ def test_a_wrong_objective_is_answered_with_one_that_is_right(
     assert said in caught.value.message
 
 
+def test_energy_is_a_metric_of_any_code() -> None:
+    found = replace(found_with(), metrics=("loss",), reports_others=False)
+    goals, notes = resolve_goals(found, ["loss", "energy_kwh"], ["energy_kwh<1"])
+    assert goals.metrics == ("loss", "energy_kwh")
+    assert goals.objectives[1].direction is Direction.MIN
+    assert notes == []
+
+
 @pytest.mark.parametrize(
     ("constants", "words"),
     [

@@ -152,7 +152,14 @@ def test_ranks_meet_when_all_are_ready_and_one_attempt_is_told() -> None:
     assert ranks.met()
     for rank in (0, 1):
         ranks.event(Reported(1.0, NAME._replace(rank=rank), Report(1, {"loss": float(rank)})))
-        usage = Usage(peak_memory_bytes=100, cpu_seconds=2.0, seconds=3.0)
+        gpu = None if rank else 3.0
+        usage = Usage(
+            peak_memory_bytes=100,
+            cpu_seconds=2.0,
+            seconds=3.0,
+            gpu_joules=gpu,
+            processor_joules=4.0,
+        )
         ranks.event(Measured(1.0, NAME._replace(rank=rank), usage))
     ranks.end(1, Ending(Cause.RETURNED))
     assert not ranks.endings
@@ -164,6 +171,7 @@ def test_ranks_meet_when_all_are_ready_and_one_attempt_is_told() -> None:
     assert reported == Reported(1.0, NAME, Report(1, {"loss": 0.0}))
     assert isinstance(measured, Measured)
     assert (measured.usage.peak_memory_bytes, measured.usage.cpu_seconds) == (200, 4.0)
+    assert (measured.usage.gpu_joules, measured.usage.processor_joules) == (3.0, 8.0)
 
 
 @pytest.mark.parametrize(

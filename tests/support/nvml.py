@@ -25,6 +25,7 @@ class Card:
         slices: Its MIG slices.
         busy: Its utilization; None for a slice and for a GPU that has some.
         running: Its processes, with the memory of each.
+        millijoules: Its energy counter; None for a GPU without one.
     """
 
     uuid: str
@@ -34,6 +35,7 @@ class Card:
     slices: tuple[Card, ...] = ()
     busy: int | None = 0
     running: tuple[tuple[int, int], ...] = ()
+    millijoules: int | None = None
 
 
 class Driver(ModuleType):
@@ -85,6 +87,7 @@ _CALLS: dict[str, Any] = {
     "nvmlDeviceGetComputeRunningProcesses": lambda _, card: [
         SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in card.running
     ],
+    "nvmlDeviceGetTotalEnergyConsumption": lambda _, card: card.millijoules,
     "nvmlDeviceGetMaxMigDeviceCount": lambda _, card: 7 if "H100" in card.model else 0,
     "nvmlDeviceGetMigDeviceHandleByIndex": lambda _, card, place: card.slices[place],
 }

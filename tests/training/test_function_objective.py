@@ -218,6 +218,26 @@ def test_a_result_after_the_last_epoch_comes_before_an_order(
     assert ending.cause is cause, ending
 
 
+def test_the_energy_is_not_the_codes_to_give(attempts: Attempts) -> None:
+    text = """
+    from hptune.core.attempt import Halt
+
+    def objective(hp, trial):
+        trial.should_stop()
+        for step in (1, 2):
+            trial.report(step, loss=0.5)
+        if hp.Boolean("is_told"):
+            trial.request_stop(Halt.PRUNE)
+            trial.should_stop()
+        return 0.5, 4
+    """
+    objectives = ("loss:min", "energy_kwh", "size:min")
+    for is_told in (False, True):
+        ending = attempts.run(text, objectives=objectives, is_told=is_told).ending
+        assert ending.cause is Cause.RETURNED, ending
+        assert ending.metrics == {"loss": 0.5, "size": 4.0}
+
+
 def test_a_tensor_with_a_gradient_is_reported_without_a_warning(attempts: Attempts) -> None:
     text = """
     import warnings

@@ -262,6 +262,15 @@ def amount(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
+def energy(kwh: float) -> str:
+    """Return an energy in a unit that fits.
+
+    >>> energy(0.00025), energy(1.234)
+    ('0.25 Wh', '1.23 kWh')
+    """
+    return f"{amount(kwh)} kWh" if kwh >= 0.1 else f"{amount(kwh * 1000.0)} Wh"
+
+
 def held(hours: float, device: str) -> str:
     """Return for how long devices were held, in a unit that fits.
 

@@ -7,8 +7,15 @@ import random
 import pytest
 
 from engine_driver import GOAL, EngineDriver, returned
-from hptune.core.attempt import AttemptId, Cause, Ending
-from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.attempt import AttemptId, Cause, Ending, Usage
+from hptune.core.goals import (
+    ENERGY,
+    JOULES_PER_KWH,
+    NO_ENERGY,
+    Comparison,
+    Constraint,
+    Goals,
+)
 from hptune.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
 from hptune.core.pruner import PrunerSettings
 from hptune.core.ranking import Ranking
@@ -92,6 +99,76 @@ def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) ->
     driver.end(first(0), returned(0.5, size=float("nan")))
     assert driver.trial(0).state is TrialState.FAILED
     assert driver.trial(0).reason == "size is nan, and a result is a finite number"
+
+
+# --- energy, which workers measure ------------------------------------------------------------
+
+FRUGAL = Goals((GOAL,), (Constraint(ENERGY, Comparison.LESS, 2.0),))
+GREEN = Goals((GOAL, Goal(ENERGY, Direction.MIN)))
+
+
+def used(kwh: float | None, gpu_kwh: float | None = None) -> Usage:
+    joules = [None if each is None else each * JOULES_PER_KWH for each in (kwh, gpu_kwh)]
+    return Usage(
+        peak_memory_bytes=1,
+        cpu_seconds=1.0,
+        seconds=1.0,
+        processor_joules=joules[0],
+        gpu_joules=joules[1],
+    )
+
+
+@pytest.mark.parametrize("goals", [FRUGAL, GREEN])
+def test_the_energy_of_all_attempts_of_a_trial_is_a_metric(
+    driver: EngineDriver, goals: Goals
+) -> None:
+    go(driver, 2, goals)
+    driver.measure(first(0), used(0.5, 0.25))
+    driver.measure(first(0), used(1.0, 0.5))  # the last one counts
+    driver.end(first(0), Ending(Cause.KILLED))
+    driver.started(first(0, 1))
+    driver.measure(first(0, 1), used(None, 1.0))
+    driver.end(first(0, 1), returned(0.5, energy_kwh=77.0))  # its own number has another meaning
+    driver.measure(first(1), used(1.0))
+    driver.end(first(1), returned(0.4))
+    assert [driver.trial(number).metrics[ENERGY] for number in (0, 1)] == [2.5, 1.0]
+    if goals is GREEN:
+        assert driver.trial(0).values == (0.5, 2.5)
+        assert len(driver.engine.front) == 2
+    else:
+        assert driver.trial(0).violation == 0.25
+        assert [trial.number for trial in driver.engine.front] == [1]
+    driver.check_replay()
+
+
+def test_a_trial_that_is_pruned_has_the_energy_so_far(driver: EngineDriver) -> None:
+    go(driver, 1, FRUGAL)
+    driver.report(first(0), 1, score=0.5)
+    driver.measure(first(0), used(3.0))
+    driver.user(UserAction.STOP_TRIAL, trial=0)
+    driver.end(first(0), Ending(Cause.PRUNED))
+    assert driver.trial(0).metrics == {"score": 0.5, ENERGY: 3.0}
+    assert driver.trial(0).violation == 0.5
+
+
+@pytest.mark.parametrize("measured", [None, used(None)])
+def test_a_trial_whose_energy_is_unknown_fails(
+    driver: EngineDriver, measured: Usage | None
+) -> None:
+    go(driver, 1, FRUGAL)
+    if measured is not None:
+        driver.measure(first(0), measured)
+    finish = driver.end(first(0), returned(0.5, energy_kwh=1.0))[-1]
+    assert isinstance(finish, Finish)
+    assert finish.finish_reason is FinishReason.UNKNOWN_METRIC
+    assert finish.reason == NO_ENERGY
+
+
+def test_energy_that_no_goal_names_is_no_metric(driver: EngineDriver) -> None:
+    go(driver, 1, Goals((GOAL,)))
+    driver.measure(first(0), used(1.0))
+    driver.end(first(0), returned(0.5, energy_kwh=77.0))
+    assert driver.trial(0).metrics == {"score": 0.5, ENERGY: 77.0}
 
 
 # --- confirming -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from fake_study import GOALS, attempt, trial
 from hptune.core.attempt import Outcome, Usage
 from hptune.core.budget import resized
+from hptune.core.goals import JOULES_PER_KWH
 from hptune.core.trial import TrialState
 from hptune.reporting.results.costs import Costs, costs_of
 from hptune.reporting.results.summary import status_json
@@ -36,6 +37,29 @@ def test_devices_count_while_processes_run() -> None:
     assert costs_of([early]).idle_core_hours == 0.5
     starved = replace(HALF, usage=replace(USAGE, starved_seconds=0.25 * HOUR))
     assert costs_of([starved]).idle_core_hours == 0.25
+
+
+@pytest.mark.parametrize(
+    ("gpu_kwh", "processor_kwh", "has_gpu", "words"),
+    [
+        (1.1, 0.1, True, "1.2 kWh (GPUs 1.1 kWh)"),
+        (1.1, None, True, "1.1 kWh (GPUs only, processors not readable)"),
+        (None, 0.1, True, "0.1 kWh (processors only, GPUs not readable)"),
+        (None, 0.05, False, "50 Wh"),
+        (None, None, True, ""),
+    ],
+)
+def test_energy_says_what_it_is_of(
+    gpu_kwh: float | None, processor_kwh: float | None, has_gpu: bool, words: str
+) -> None:
+    gpu, processor = (each and each * JOULES_PER_KWH for each in (gpu_kwh, processor_kwh))
+    used = replace(USAGE, gpu_joules=gpu, processor_joules=processor)
+    placement = ENDED.placement if has_gpu else replace(ENDED.placement, gpus=())
+    found = costs_of([replace(ENDED, placement=placement, usage=used)])
+    assert found.energy_text == words
+    both = costs_of([replace(ENDED, usage=used), ENDED])  # of an old ledger, say
+    assert both.energy_kwh == found.energy_kwh
+    assert (found.energy_kwh is None) == (not words)
 
 
 def test_devices_held_before_a_trial_was_packed_count() -> None:

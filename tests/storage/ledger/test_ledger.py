@@ -93,6 +93,7 @@ def test_trials_and_attempts_are_as_they_were_last(
         seconds=2.0,
         seconds_per_step=0.5,
         starved_seconds=0.25,
+        gpu_joules=3.5,
     )
     lost = dataclasses.replace(
         running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST, usage=usage
@@ -100,6 +101,7 @@ def test_trials_and_attempts_are_as_they_were_last(
     shared = Placement("w2", (3,), ("0",), gpu_share=0.25, gpu_memory_bytes=7)
     before = HeldBefore(11.5, 0.5, 0.25)
     other = Attempt(AttemptId(1, 0), shared, "n2", 11.0, reason="why not", before=before)
+    other = dataclasses.replace(other, usage=dataclasses.replace(usage, gpu_joules=None))
     ranks = Placement("w1", (0,), peers=(Placement("w1", (1,), ("0",)), Placement("w2", (5,))))
     parallel = Attempt(AttemptId(1, 1), ranks, "n1", 12.0, peer_nodes=("n1", "n2"))
     ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other, parallel])

@@ -9,7 +9,7 @@ import pytest
 from attempts import Attempts
 from hptune.config.objectives import resolve_goals
 from hptune.core.attempt import Cause
-from hptune.core.trial import Direction
+from hptune.core.trial import Direction, Score
 from hptune.errors import UsageError
 from keras_models import BUILD, DATA
 
@@ -97,6 +97,14 @@ def test_what_is_named_is_measured(attempts: Attempts) -> None:
         assert reported["params"] == metrics["params"]
     # The first objective decides the epoch.
     assert metrics["val_loss"] == min(reported["val_loss"] for _, reported in result.reports)
+
+
+def test_a_model_is_kept_while_its_energy_is_unknown(attempts: Attempts) -> None:
+    best = Score((-1.0,))  # which no other is as good as
+    for constraints, is_kept in ((), False), (("energy_kwh<1",), True):
+        result = attempts.run(BUILD + DATA, constraints=constraints, incumbents=[best])
+        assert result.ending.cause is Cause.RETURNED
+        assert (result.directory / "model.keras").exists() is is_kept
 
 
 def test_what_nobody_named_is_not_measured(attempts: Attempts) -> None:

@@ -7,6 +7,7 @@ import pytest
 from attempts import Attempts
 from hptune.config.objectives import resolve_goals
 from hptune.core.attempt import Cause
+from hptune.core.goals import MEASURED
 from hptune.errors import ModelFileError, UnknownMetricError
 from hptune.user_code.model_file import Found
 from hptune.worker.forkserver.client import ForkServer
@@ -80,7 +81,7 @@ def test_a_metric_of_each_kind_can_be_named_in_each_way(
 
 
 def test_the_names_of_the_probe_are_those_of_the_trial(seen: Seen) -> None:
-    assert {*seen.found.metrics} - {"params", "seconds_per_epoch", "model_bytes"} == seen.reported
+    assert {*seen.found.metrics} - {*MEASURED} == seen.reported
     assert not seen.found.reports_others
     with pytest.raises(UnknownMetricError, match="is called 'pair'"):
         resolve_goals(seen.found, ["pair:min"])

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.errors import NoAccountingError, SlurmUnavailableError
 
+from ..core.goals import JOULES_PER_KWH
 from ..errors import StudyError
 from ..storage.directory import StudyDirectory
-from ..text import amount
+from ..text import amount, energy
 from .jobs import jobs_name
 
 SACCT_FORMAT = "JobID,JobName,ElapsedRaw,AllocTRES,TotalCPU,ConsumedEnergyRaw"
 
 _HOUR = 3600.0
-_KILOWATT_HOUR = 3.6e6
 _UNMEASURED = "not measured here, or not before the jobs end"
 
 
@@ -59,7 +59,7 @@ def usage_lines(
         ("processor time", _hours(used, 0.0, cores) if used else _UNMEASURED),
     ]
     if usage.energy_joules:
-        lines.append(("energy", f"{amount(usage.energy_joules / _KILOWATT_HOUR)} kWh"))
+        lines.append(("energy", energy(usage.energy_joules / JOULES_PER_KWH)))
     return lines
 
 

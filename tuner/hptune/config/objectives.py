@@ -8,7 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core.goals import MEASURED, RETURNED_NUMBER, Comparison, Constraint, Goals, metric_meant
+from ..core.goals import (
+    ENERGY,
+    MEASURED,
+    RETURNED_NUMBER,
+    Comparison,
+    Constraint,
+    Goals,
+    metric_meant,
+)
 from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
@@ -23,9 +31,9 @@ _MAX_WORDS = frozenset((
     "map", "precision", "psnr", "r2", "r2score", "recall", "reward", "rouge", "similarity", "ssim",
 ))  # fmt: skip
 _MIN_WORDS = frozenset((
-    "bytes", "cost", "crossentropy", "divergence", "entropy", "err", "error", "errors", "fid",
-    "hinge", "kld", "latency", "logcosh", "loss", "mae", "mape", "mse", "msle", "nll", "params",
-    "perplexity", "ppl", "regret", "rmse", "seconds", "wer",
+    "bytes", "cost", "crossentropy", "divergence", "energy", "entropy", "err", "error", "errors",
+    "fid", "hinge", "kld", "latency", "logcosh", "loss", "mae", "mape", "mse", "msle", "nll",
+    "params", "perplexity", "ppl", "regret", "rmse", "seconds", "wer",
 ))  # fmt: skip
 
 _NEGATED = frozenset(("minus", "neg", "negative"))
@@ -87,11 +95,16 @@ def check_objectives(objectives: Sequence[str], constraints: Sequence[str]) -> N
     """Check objectives and constraints, without knowing the model.
 
     Raises:
-        UsageError: One is not valid, or is named twice.
+        UsageError: One is not valid, is named twice, or cannot be the first.
     """
     metrics = [read_objective(objective)[0] for objective in objectives]
     if len(set(metrics)) < len(metrics):
         raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
+    if ENERGY in metrics[:1]:
+        raise UsageError(
+            f"{ENERGY} is known when a trial ends, and the first objective judges its epochs; name "
+            "another one before it, such as --objective val_loss, or make it a --constraint"
+        )
     for constraint in constraints:
         read_constraint(constraint)
 
@@ -147,7 +160,7 @@ def unknown_metrics(asked: Sequence[tuple[str, Direction | None]], found: Found)
     what = "no metric of the model is" if found.is_keras else "objective() returns no metric"
     notes, known = dict[str, str](), found.metrics
     for metric, direction in asked if known else ():
-        if metric in known:
+        if metric in known or metric == ENERGY:
             continue
         trained = metric.removeprefix("val_")
         near = metric_meant(metric, known) or metric_meant(trained, known)

@@ -7,7 +7,7 @@ attempt; the sampler does not see that.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -213,6 +213,16 @@ class ReportedValue:
     time: float
 
 
+def known_sum(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum of the amounts that are known; None if none is.
+
+    >>> known_sum([None, 0.5, 1.0]), known_sum([None])
+    (1.5, None)
+    """
+    known = [each for each in amounts if each is not None]
+    return sum(known) if known else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Resources that an attempt has used so far, measured by its runner from outside.
@@ -227,6 +237,8 @@ class Usage:
         seconds_per_step: Time between two reports, per step; None before the second report.
         starved_seconds: Time in which its threads were ready to run while no core was free, summed
             over the threads; 0 if unknown. The attempt was not idle then.
+        gpu_joules: Its part of the energy of its GPUs; None if their counters cannot be read.
+        processor_joules: Its part of the energy of its node's processors and memory; None likewise.
     """
 
     peak_memory_bytes: int
@@ -235,6 +247,13 @@ class Usage:
     seconds: float
     seconds_per_step: float | None = None
     starved_seconds: float = 0.0
+    gpu_joules: float | None = None
+    processor_joules: float | None = None
+
+    @property
+    def joules(self) -> float | None:
+        """All energy that was measured; None if none was."""
+        return known_sum((self.gpu_joules, self.processor_joules))
 
     @property
     def busy(self) -> float:
@@ -249,7 +268,7 @@ class Usage:
         return min(1.0, self.cpu_seconds / had_one) if had_one > 0.0 else 0.0
 
     def since(self, before: Usage) -> Usage:
-        """Return the use since an earlier measurement; peaks are those of the whole time."""
+        """Return the use since an earlier measurement; peaks and energy are of all time."""
         return replace(
             self,
             cpu_seconds=max(0.0, self.cpu_seconds - before.cpu_seconds),

@@ -11,10 +11,22 @@ from dataclasses import dataclass, replace
 from .spelling import nearest_name
 from .trial import Goal, Score, Trial
 
-MEASURED = ("params", "seconds_per_epoch", "model_bytes")
-"""Metrics that hptune measures of every Keras trial if an objective or a constraint names them:
-trainable parameters, the mean time of an epoch (without the first, which compiles, if there are
-more), and the size of all weights."""
+ENERGY = "energy_kwh"
+"""The metric that a trial's workers measure, and not its training: the energy of all its attempts,
+in kilowatt-hours."""
+
+MEASURED = ("params", "seconds_per_epoch", "model_bytes", ENERGY)
+"""Metrics that hptune measures if an objective or a constraint names them: the energy of any trial,
+and of a Keras trial trainable parameters, the mean time of an epoch (without the first, which
+compiles, if there are more), and the size of all weights."""
+
+NO_ENERGY = (
+    f"{ENERGY} is unknown, as no energy counter can be read where trials run: neither energy_uj in "
+    "/sys/class/powercap, which often only root may read, nor that of an NVIDIA GPU "
+    "(hptune help resources)"
+)
+
+JOULES_PER_KWH = 3.6e6
 
 RETURNED_NUMBER = "value"
 """Name of the number that an `objective` returns, if the user names no metric."""
@@ -39,6 +51,8 @@ def unknown_metric(name: str, known: Iterable[str]) -> str:
     >>> unknown_metric("acc", ["loss", "accuracy"])
     "unknown metric 'acc' (did you mean 'accuracy'?); the trial reports: accuracy, loss"
     """
+    if name == ENERGY:
+        return NO_ENERGY
     names = sorted(known)
     meant = metric_meant(name, names)
     hint = f" (did you mean {meant!r}?)" if meant else ""
@@ -131,6 +145,11 @@ class Goals:
         return tuple(
             dict.fromkeys([*goals, *(constraint.metric for constraint in self.constraints)])
         )
+
+    @property
+    def of_training(self) -> tuple[str, ...]:
+        """Those of the metrics that an attempt's own process gives."""
+        return tuple(metric for metric in self.metrics if metric != ENERGY)
 
     @property
     def trained(self) -> Goal | None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
+from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage, known_sum
 from ..core.meeting import Member, RankReady
 from ..core.messages import (
     AttemptEnded,
@@ -393,6 +393,8 @@ def _total(first: Usage, usages: Iterable[Usage]) -> Usage:
         peak_gpu_memory_bytes=max((each for each in of_gpu if each is not None), default=None),
         cpu_seconds=sum(usage.cpu_seconds for usage in usages),
         starved_seconds=sum(usage.starved_seconds for usage in usages),
+        gpu_joules=known_sum(usage.gpu_joules for usage in usages),
+        processor_joules=known_sum(usage.processor_joules for usage in usages),
     )
 
 

@@ -13,15 +13,17 @@ from ..config.objectives import goals_to_json
 from ..config.parallel_trials import Carrier, carrier_of
 from ..config.resolved import Resolved, epochs_notes, space_notes, with_search
 from ..config.settings import StudySettings
-from ..core.goals import Goals
+from ..core.goals import ENERGY, NO_ENERGY, Goals
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion
+from ..errors import UsageError
 from ..files.access import is_file
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..storage.directory import StudyDirectory
 from ..user_code.model_file import SourceKind
+from ..worker.monitoring.energy import can_be_read
 from .workforce import Workforce
 
 if TYPE_CHECKING:
@@ -219,4 +221,8 @@ def placed(resolved: Resolved, workers: Workforce) -> tuple[WorkerLayout, Carrie
     workers.cluster.check_trial(layout.resources)
     if "seconds_per_epoch" in resolved.goals.metrics:
         layout = layout.without_sharing()
+    if ENERGY in resolved.goals.metrics:
+        cluster = workers.cluster
+        if cluster.is_local and not can_be_read(cluster.capacity.gpus):
+            raise UsageError(f"{NO_ENERGY}. Make one readable, or leave {ENERGY} out")
     return layout, carrier_of(resolved.code, layout.resources, resolved.asked.settings)

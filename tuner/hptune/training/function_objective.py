@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.attempt import MISNAMED, CameBack, Cause, Ending
-from ..core.goals import RETURNED_NUMBER
+from ..core.goals import ENERGY, RETURNED_NUMBER
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..user_code.model_file import UserCode
@@ -44,7 +44,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
         if halt is None:
             raise
         raise AttemptStopped(halt, trial.missed) from None
-    values = [ending.metrics.get(name, math.nan) for name in trial.goals.metrics]
+    values = [ending.metrics.get(name, math.nan) for name in trial.goals.of_training]
     came_back = CameBack.RESULT if all(map(math.isfinite, values)) else CameBack.OTHER
     if (halt := trial.obeyed(came_back)) is not None:
         raise AttemptStopped(halt)
@@ -53,7 +53,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
 
 def _ending(code: UserCode, trial: TrialContext, result: Any) -> Ending:
     name = _name_of_a_number(code, trial)
-    goals = [goal.metric for goal in trial.goals.objectives]
+    goals = [goal.metric for goal in trial.goals.objectives if goal.metric != ENERGY]
     has_reported = bool(trial.reported) or trial.resumed_from is not None
     returned = read_result(result, name, goals, has_reported=has_reported)
     counted = trial.metric if trial.metric in returned else name

@@ -14,7 +14,8 @@ from pathlib import Path
 from ..core.resources import Capacity
 from ..errors import LINUX_ONLY, UsageError
 from .gpus.machine import Gpus
-from .monitoring.cgroups import control_groups, read
+from .gpus.vendor import read
+from .monitoring.cgroups import control_groups
 from .monitoring.memory import free_bytes, total_bytes
 
 NODES = Path("/sys/devices/system/node")

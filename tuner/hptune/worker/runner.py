@@ -21,6 +21,7 @@ from typing import Any
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, Reported
+from ..core.resources import Placement
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
@@ -29,6 +30,7 @@ from .addresses import outward
 from .forkserver.channel import Channel, NoFilesLeft, UnreadableMessage
 from .forkserver.client import Client
 from .gpus.machine import Gpus
+from .monitoring.energy import EnergyMeter, Processors
 from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
@@ -110,6 +112,7 @@ class AttemptRunner:
         self._host = host
         self._server = ServerConnection(source, fork_server_address)
         self._gpu_usage = Gpus()
+        self._processors = Processors()
         self._memory = MemoryWatchdog()
         # The lock protects the state, the processes, and the order of the events in the outbox.
         self._lock = threading.RLock()
@@ -290,6 +293,8 @@ class AttemptRunner:
             held_bytes = 0 if meter is None else meter.memory_bytes
             if evidence := self._memory.evidence(held_bytes):
                 ending = Ending(Cause.OUT_OF_MEMORY, reason=f"{ending.reason}: {evidence}")
+        if meter is not None and meter.energy is not None:
+            meter.energy.take_processors(meter.cpu_seconds)
         if meter is not None and (usage := meter.usage) is not None:
             self._emit(self._measured(finish.attempt, usage))
         self._emit(AttemptEnded(0.0, finish.attempt, ending))
@@ -375,6 +380,7 @@ class AttemptRunner:
         watchdog = process.watchdog
         if isinstance(event, AttemptStarted):
             process.watchdog = self._watchdog_of(process.order, event.pid)
+            self._look_for_energy(process.watchdog)
             if process.order.parallel is not None:
                 process.stop_watch = StopWatch(event.pid)
         elif isinstance(event, Reported) and watchdog is not None:
@@ -382,7 +388,8 @@ class AttemptRunner:
                 self._look_now.set()
         elif isinstance(event, Measured):
             if watchdog is not None:
-                watchdog.meter.add(event.usage)
+                watchdog.ends(event.usage)
+                self._look_for_energy(watchdog)
             return True
         self._deliver(lambda now: self._state.message(attempt, event, now=now))
         return True
@@ -419,8 +426,25 @@ class AttemptRunner:
             placement.gpus,
             is_alone=placement.gpu_share == 1 and not brief.packs_gpus,
             gpu_usage=self._gpu_usage,
+            energy=self._energy_of(placement),
         )
         return Watchdog(meter, placement, brief.limits.hang_timeout_seconds, self._gpu_usage)
+
+    def _energy_of(self, placement: Placement) -> EnergyMeter | None:
+        if not placement.gpus and not self._processors.can_be_read:
+            return None
+
+        def gpu_part() -> float:
+            others = [each.order.placement for each in list(self._processes.values())]
+            held = sum(each.gpu_share for each in others if {*each.gpus} & {*placement.gpus})
+            return placement.gpu_share / max(held, placement.gpu_share)
+
+        return EnergyMeter(self._processors, placement.gpus, self._gpu_usage, gpu_part)
+
+    def _look_for_energy(self, watchdog: Watchdog) -> None:
+        """Look at once at an attempt that begins or ends, as its energy counts in between."""
+        if watchdog.meter.energy is not None:
+            self._look_now.set()
 
     def _measure(self) -> None:
         while not self._is_closing:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ..attempt import NO_BETTER, AttemptId, Cause, Ending, Halt, Outcome, Report
-from ..goals import Goals
+from ..attempt import NO_BETTER, AttemptId, Cause, Ending, Halt, Outcome, Report, known_sum
+from ..goals import ENERGY, JOULES_PER_KWH, Goals
 from ..messages import Command, Continue, Finish, KeepBest, Start, Stop, StudyOpened, Tell
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
@@ -279,6 +279,9 @@ class Lifecycle:
             What is to be done, and how the study ends by it; None if it continues.
         """
         record, run = self.records[name.trial], self.records.running[name]
+        if (used := run.attempt.usage) is not None:
+            record.joules = known_sum((record.joules, used.joules))
+        ending = replace(ending, metrics=self._with_energy(ending.metrics, record))
         ending = checked(ending, self._goals)
         if run.stopped_by and run.halt is Halt.PRUNE and OUTCOMES[ending.cause] in _STOPPED:
             ending = replace(ending, reason=f"stopped by {run.stopped_by}")
@@ -359,10 +362,16 @@ class Lifecycle:
         """Take a report, usually the last one, for the result of a trial that stops early."""
         if (report := best or record.last) is not None:
             value = report.metrics[self._goals.goal.metric]
-            measured = replace(
-                record.trial, value=value, step=report.step, metrics=dict(report.metrics)
-            )
+            metrics = self._with_energy(report.metrics, record)
+            measured = replace(record.trial, value=value, step=report.step, metrics=metrics)
             self.records.put(record, self._goals.judged(measured))
+
+    def _with_energy(self, metrics: Mapping[str, float], record: TrialRecord) -> dict[str, float]:
+        """Return metrics with the energy of the trial's attempts if it is a goal, and known."""
+        if ENERGY not in self._goals.metrics:
+            return dict(metrics)
+        own = {name: value for name, value in metrics.items() if name != ENERGY}
+        return own if record.joules is None else {**own, ENERGY: record.joules / JOULES_PER_KWH}
 
     def _restore(self, record: TrialRecord) -> list[Command]:
         self.records.restore(record)

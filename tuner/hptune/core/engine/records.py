@@ -85,6 +85,7 @@ class TrialRecord:
             empty if it was not.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, and needs a whole one.
         seconds: How long the processes of its ended attempts ran, in sum.
+        joules: The energy of its ended attempts, in sum; None if none was measured.
         history: What happened to the trial, each with its time.
     """
 
@@ -105,6 +106,7 @@ class TrialRecord:
     lost_on: str = ""
     ran_out_on_gpu: bool = False
     seconds: float = 0.0
+    joules: float | None = None
     history: list[tuple[float, str]] = field(default_factory=list)
 
     @property

@@ -105,6 +105,7 @@ def _costs(view: StudyView, now: float) -> _Tile:
     cores = text.held(cost.core_hours, "core")
     words = [f"cores idle for {cost.idle_share:.0%}" if cost.idle_share >= LEAST_IDLE else ""]
     words.append(f"retried: {html.escape(retried_text(view))}" if view.retried else "")
+    words.append(f"energy {cost.energy_text}" if cost.energy_text else "")
     if not cost.gpu_hours:
         return _Tile("device hours", cores, words)
     return _Tile("device hours", text.held(cost.gpu_hours, "GPU"), [cores, *words])

@@ -59,7 +59,8 @@ def _trials(view: StudyView, facts: Mapping[str, str], now: float) -> Iterator[s
         yield f"The failures were {'; '.join(map(str, view.failures))}."
     costs = costs_of(view.attempts, now=None if view.master is None else now)
     gpus = f" and {text.held(costs.gpu_hours, 'GPU')}" if costs.gpu_hours else ""
-    yield f"The trials took {text.held(costs.core_hours, 'core')}{gpus}."
+    energy = f"; energy {costs.energy_text}" if costs.energy_text else ""
+    yield f"The trials took {text.held(costs.core_hours, 'core')}{gpus}{energy}."
 
 
 def _result(view: StudyView) -> Iterator[str]:

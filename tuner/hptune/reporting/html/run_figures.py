@@ -141,15 +141,17 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
     parts = [{"name": use, "hours": each} for use, each in hours.items()]
     unit = f"{'GPU' if device is Device.GPU else 'core'} hours"
     ran = len({attempt.id.trial for attempt in view.attempts})
+    whole = costs_of_study(view, now)
     rows = [
         (use, str(count or text.NOTHING), *map(text.duration, seconds))
-        for use, (count, cost) in {**uses, "in all": (ran, costs_of_study(view, now))}.items()
+        for use, (count, cost) in {**uses, "in all": (ran, whole)}.items()
         for seconds in [(cost.core_hours * 3600, cost.gpu_hours * 3600, cost.wait_seconds)]
     ]
     words = (
         f"The study took {text.duration(view.seconds(now))}. Devices are held by trials from the "
         "start of their processes to their ends, and waited for before."
     )
+    words += f" Measured energy: {whole.energy_text}." if whole.energy_text else ""
     columns = ("use", "trials", "core time", "GPU time", "waiting")
     figures = [Figure("uses", {"parts": parts, "unit": unit})] if parts else []
     return Panel(words, figures, [Table(columns, rows)], is_folded=False)

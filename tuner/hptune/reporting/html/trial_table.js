@@ -14,6 +14,8 @@ const hptuneTable = (() => {
     return `${Math.floor(whole / 86400)}d${two(Math.floor(whole % 86400 / 3600))}h`;
   }
 
+  const energy = kwh => !Number.isFinite(kwh) ? "" : kwh < 0.1 ? `${number(1000 * kwh, true)} Wh` : `${number(kwh, true)} kWh`;
+
   function shown(value, isMeasured = false) {
     return value === undefined || value === null ? "–" : typeof value === "number" ? number(value, isMeasured) : words(value);
   }
@@ -29,7 +31,7 @@ const hptuneTable = (() => {
     const known = study.columns.filter(each => !each.isRare || study.trials.some(one => one[each.name]));
     return known.flatMap(({ name, title, isFirst }) => several[name] || [{
       key: name === "step" ? study.step : title, label: title, isFirst, get: each => each[name],
-      text: name.endsWith("seconds") ? each => duration(each[name]) || "–" : null,
+      text: name.endsWith("seconds") ? each => duration(each[name]) || "–" : name.endsWith("kwh") ? each => energy(each[name]) || "–" : null,
     }]);
   }
 

@@ -1,14 +1,15 @@
-"""Costs of attempts: device hours, waiting time and idle cores."""
+"""Costs of attempts: device hours, waiting time, idle cores and energy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from ... import text
-from ...core.attempt import Attempt, Outcome
+from ...core.attempt import Attempt, Outcome, known_sum
 from ...core.budget import Device, held_seconds, hours_of
+from ...core.goals import JOULES_PER_KWH
 from ...core.trial import TrialState
 from .evidence import NONE, Answer
 from .view import StudyView
@@ -42,24 +43,35 @@ class Costs:
             example for devices that another study holds.
         idle_core_hours: Measured time for which held cores did not compute. Waiting for a core
             that other processes use does not count as idle.
+        energy_kwh: Energy, of what could be measured; None if nothing could.
+        gpu_energy_kwh: The part of GPUs.
+        processor_energy_kwh: The part of processors and memory.
     """
 
     core_hours: float = 0.0
     gpu_hours: float = 0.0
     wait_seconds: float = 0.0
     idle_core_hours: float = 0.0
+    energy_kwh: float | None = None
+    gpu_energy_kwh: float | None = None
+    processor_energy_kwh: float | None = None
 
     @property
     def idle_share(self) -> float:
         """The part of the core hours in which the cores did not compute."""
         return self.idle_core_hours / self.core_hours if self.core_hours else 0.0
 
-    def to_json(self) -> dict[str, float]:
-        """Return the fields as plain values."""
-        return {name: getattr(self, name) for name in _NAMES}
-
-
-_NAMES = [each.name for each in fields(Costs)]
+    @property
+    def energy_text(self) -> str:
+        """The energy in words, with the part that it is of; empty if none was measured."""
+        if self.energy_kwh is None:
+            return ""
+        words = text.energy(self.energy_kwh)
+        if self.processor_energy_kwh is None:
+            return f"{words} (GPUs only, processors not readable)"
+        if self.gpu_energy_kwh is not None:
+            return f"{words} (GPUs {text.energy(self.gpu_energy_kwh)})"
+        return f"{words} (processors only, GPUs not readable)" if self.gpu_hours else words
 
 
 def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
@@ -72,12 +84,21 @@ def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
     """
     counted = [attempt for attempt in attempts if attempt.ended_at is not None or now is not None]
     until = 0.0 if now is None else now
+    used = [attempt.usage for attempt in counted if attempt.usage is not None]
     return Costs(
         core_hours=hours_of(counted, Device.CORE, now=until),
         gpu_hours=hours_of(counted, Device.GPU, now=until),
         wait_seconds=sum((_waited(each, until) for each in counted), start=0.0),
         idle_core_hours=sum(_idle_seconds(each, until) for each in counted) / _HOUR,
+        energy_kwh=_kwh(usage.joules for usage in used),
+        gpu_energy_kwh=_kwh(usage.gpu_joules for usage in used),
+        processor_energy_kwh=_kwh(usage.processor_joules for usage in used),
     )
+
+
+def _kwh(joules: Iterable[float | None]) -> float | None:
+    found = known_sum(joules)
+    return None if found is None else found / JOULES_PER_KWH
 
 
 def costs_of_study(view: StudyView, now: float) -> Costs:

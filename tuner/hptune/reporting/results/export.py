@@ -50,7 +50,7 @@ def table(view: StudyView, place: Place = Place.TABLE, *, now: float | None = No
             names += full.values()
             for cells, each in zip(found, values, strict=True):
                 cells.update((full[name], value) for name, value in each.items())
-        elif not column.is_rare or any(each is not None for each in values):
+        elif column.is_shown(trials):
             names.append(column.name)
             for cells, value in zip(found, values, strict=True):
                 cells[column.name] = value

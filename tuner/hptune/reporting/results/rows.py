@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 
 from ... import text
-from ...core.attempt import Attempt, AttemptId, Report
+from ...core.attempt import Attempt, AttemptId, Report, known_sum
 from ...core.resources import size
 from ...core.trial import Trial
 from . import costs
@@ -76,9 +76,9 @@ class Row:
         return any(self.trial.number == each.number for each in self.view.front)
 
     @cached_property
-    def costs(self) -> Mapping[str, float]:
+    def costs(self) -> Mapping[str, float | None]:
         """The costs of the attempts, by name."""
-        return costs.costs_of(self.attempts, now=self.now).to_json()
+        return asdict(costs.costs_of(self.attempts, now=self.now))
 
     @cached_property
     def last(self) -> Mapping[str, object]:
@@ -138,14 +138,20 @@ class Column:
     title: str = ""
     is_rare: bool = False
 
+    def is_shown(self, rows: Sequence[Row]) -> bool:
+        """Return whether a table of these trials has it."""
+        return not self.is_rare or any(self.value(row) is not None for row in rows)
+
     def heading(self, view: StudyView) -> str:
         """Return its heading for people."""
         words = self.title or self.name.replace("_", " ")
         return words.format(step=text.step_word(view.epochs))
 
 
-def _cost(name: str, meaning: str) -> Column:
-    return Column(name, meaning, lambda row: row.costs[name])
+def _cost(name: str, meaning: str, places: Place = FILES) -> Column:
+    title, kwh, _ = name.partition("_kwh")
+    return Column(name, meaning, lambda row: row.costs[name], places,
+                  title=title if kwh else "", is_rare=bool(kwh))  # fmt: skip
 
 
 def _of_last(name: str, meaning: str) -> Column:
@@ -190,6 +196,9 @@ COLUMNS = (
     _cost("gpu_hours", "for how long it held GPUs"),
     _cost("wait_seconds", "how long its attempts waited for their devices"),
     _cost("idle_core_hours", "for how long the cores that it held did not compute"),
+    _cost("energy_kwh", "the energy of its attempts, of what could be measured", ALL),
+    _cost("gpu_energy_kwh", "the part of GPUs"),
+    _cost("processor_energy_kwh", "the part of processors and memory"),
     _of_last("peak_memory_bytes", "the most memory that its last attempt used"),
     _of_last("peak_gpu_memory_bytes", "the most GPU memory that its last attempt used"),
     _of_last("cpu_share", "the share of each of its cores that its last attempt held"),
@@ -257,9 +266,11 @@ def shown(name: str, value: object) -> str:
 
     >>> shown("seconds", 90.0), shown("peak_memory_bytes", 5.2e9), shown("core_hours", 0.25)
     ('1m30s', '5.2 GB', '0.25')
+    >>> shown("energy_kwh", 1.25)
+    '1.25 kWh'
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        units = {"seconds": text.duration, "bytes": size, "hours": text.amount}
+        units = {"seconds": text.duration, "bytes": size, "hours": text.amount, "kwh": text.energy}
         by_unit = units.get(name.rpartition("_")[2])
         if by_unit is not None or isinstance(value, float):
             return (by_unit or text.measured)(value)
@@ -283,8 +294,7 @@ def seconds_run(attempts: Iterable[Attempt], *, now: float | None = None) -> flo
     Without `now`, an attempt without a known end, such as a running one, does not count.
     """
     counted = [each for each in attempts if each.ended_at is not None or now is not None]
-    known = [ran for each in counted if (ran := each.seconds(now or 0.0)) is not None]
-    return sum(known) if known else None
+    return known_sum(each.seconds(now or 0.0) for each in counted)
 
 
 _USED = ("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds_per_step")
@@ -298,7 +308,7 @@ def attempt_json(attempt: Attempt, *, now: float | None = None) -> dict[str, obj
     return {
         **_attempt_facts(attempt),
         "seconds": seconds_run([attempt], now=now),
-        **costs.costs_of([attempt], now=now).to_json(),
+        **asdict(costs.costs_of([attempt], now=now)),
     }
 
 

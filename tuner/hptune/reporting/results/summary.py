@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from ... import text
 from ...core.attempt import Attempt
@@ -87,6 +88,8 @@ def cost_text(view: StudyView, now: float) -> str:
         words.append(f"{text.held(cost.core_hours, 'core')}{idle_text}")
     if cost.gpu_hours:
         words.append(text.held(cost.gpu_hours, "GPU"))
+    if cost.energy_text:
+        words.append(f"energy {cost.energy_text}")
     if cost.wait_seconds >= 1.0:
         waited = text.duration(cost.wait_seconds)
         words.append(f"trials waited {waited} in total to start")
@@ -153,7 +156,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "best": None if view.best is None else row_of(view, view.best).to_json(),
         "model": view.model or None,
         **notes_json(view),
-        **costs_of_study(view, now).to_json(),
+        **asdict(costs_of_study(view, now)),
         "packed": _packed(view) or None,
         "running": [_running_json(view, attempt, now) for attempt in running],
         "answers": [{"text": each.words, "figure": each.figure} for each in _answers(view, now)],

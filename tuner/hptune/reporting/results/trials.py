@@ -18,6 +18,7 @@ from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ..table import aligned, fields, table
 from .best import goals_json
+from .costs import costs_of
 from .export import reports_json
 from .notes import note_lines, note_words
 from .rows import SECONDS, VALUE, Column, Place, Row, columns, row_of, rows, seconds_run
@@ -108,10 +109,11 @@ def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> s
 def trials_table(view: StudyView, of: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return the headings of the columns of `hptune trials`, and the cells of each row."""
     metrics = [goal.metric for goal in view.goals.objectives]
+    shown = [column for column in columns(Place.TRIALS) if column.is_shown(of)]
 
     def line(values: Iterable[str], other: Callable[[Column], str]) -> tuple[str, ...]:
         found: list[str] = []
-        for column in columns(Place.TRIALS):
+        for column in shown:
             found += values if column.name == "value" else [other(column)]
         return tuple(found)
 
@@ -218,6 +220,7 @@ def trial_text(
         ("", NON_FINITE_REMEDY if _is_non_finite(trial, attempts) else ""),
         *note_lines(view, trial.number),
         ("time", row.text(SECONDS)),
+        ("energy", costs_of(row.attempts, now=row.now).energy_text),
         ("log", text.path(log) if log else "none yet"),
         ("model", text.path(view.models.get(trial.number, ""))),
     ]

@@ -22,6 +22,8 @@ _USAGE = (
     "starved_seconds",
 )  # fmt: skip
 """The columns of `attempts` that hold an `Usage`; all are NULL if nothing was measured."""
+_ENERGY = ("gpu_joules", "processor_joules")
+"""What else a `Usage` has; the column `devices` holds it where it was measured."""
 SELECT_ATTEMPTS = f"""SELECT trial, number, outcome, worker, node, devices, placed, started, ended,
     reason, cause, {", ".join(_USAGE)} FROM attempts"""  # noqa: S608 - names of our own
 SELECT_REPORTS = "SELECT trial, attempt, step, metric, value, time FROM reports"
@@ -94,6 +96,8 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
     devices = _devices(placement)
     if attempt.why:
         devices["why"] = text(attempt.why)
+    energy = {name: getattr(attempt.usage, name, None) for name in _ENERGY}
+    devices |= {name: joules for name, joules in energy.items() if joules is not None}
     if attempt.before:
         devices["before"] = asdict(attempt.before)
     if placement.peers:
@@ -157,7 +161,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         ended_at=ended,
         outcome=None if outcome is None else Outcome(outcome),
         reason=reason,
-        usage=_usage(used),
+        usage=_usage([*used, *map(held.get, _ENERGY)]),
         cause=None if cause is None else Cause(cause),
         why=structured(held.get("why", ""), str),
         before=before,
@@ -169,7 +173,7 @@ def _usage(used: Sequence[Any]) -> Usage | None:
     if used[0] is None:
         return None
     _finite(*(amount for amount in used if amount is not None))
-    usage: Usage = structured(dict(zip(_USAGE, used, strict=True)), Usage)
+    usage: Usage = structured(dict(zip((*_USAGE, *_ENERGY), used, strict=True)), Usage)
     return usage
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.attempt import Cause, Ending
-from ...core.goals import MEASURED, Goals, unknown_metric
+from ...core.goals import ENERGY, MEASURED, Goals, unknown_metric
 from ...core.trial import Direction, Goal, Score
 from ...errors import ModelFileError
 from ...user_code.fit_results import RETURNED, FitResult
@@ -84,7 +84,7 @@ def _run(
     metrics = {**metrics, **measure(trial.goals.metrics, trained, recorder.times)}
     if best is not None and step == best.step:
         best.restore_weights()
-    missing = [name for name in trial.goals.metrics if name not in metrics]
+    missing = [name for name in trial.goals.of_training if name not in metrics]
     if missing:
         raise UnknownMetric(unknown_metric(missing[0], metrics))
     try:
@@ -92,7 +92,11 @@ def _run(
     except NoRoom as error:
         # The result is complete; only training on from it is not possible.
         log.warning("The last epoch's checkpoint is not kept: %s", error)
-    if trial.rank == 0 and trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
+    # The energy is not known before the process has ended.
+    may_be_best = ENERGY in trial.goals.metrics or trial.goals.is_nondominated(
+        trial.goals.score(metrics), incumbents
+    )
+    if trial.rank == 0 and may_be_best:
         of_result = best.model if best is not None and step == best.step else recorder.model
         save_model(_trained(model, of_result), trial.directory)
     recorder.resumption.remove_if_ended_early()

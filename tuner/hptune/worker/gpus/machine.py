@@ -66,6 +66,12 @@ class Gpus:
         held = [vendor.used_bytes(name, pids) for vendor, name in map(self._of, gpus)]
         return max((each for each in held if each is not None), default=None)
 
+    def joules(self, gpus: Sequence[str]) -> float | None:
+        """Return what the energy counters of these GPUs show, in sum; None if one is unknown."""
+        shown = [vendor.joules(name) for vendor, name in map(self._of, gpus)]
+        known = [each for each in shown if each is not None]
+        return sum(known) if 0 < len(known) == len(shown) else None
+
     def is_busy(self, gpus: Sequence[str]) -> bool:
         """Return whether one of the GPUs computes; False if unknown."""
         return any(vendor.is_busy(name) for vendor, name in map(self._of, gpus))

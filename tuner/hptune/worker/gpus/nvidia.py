@@ -157,6 +157,13 @@ class Nvidia(Vendor):
             busy = getattr(self._of_device(gpu, "nvmlDeviceGetUtilizationRates"), "gpu", None)
         return None if busy is None else busy > 0
 
+    def joules(self, name: str) -> float | None:
+        """Return what the energy counter of a device shows; NVML alone has it, of no slice."""
+        gpu = None if self._nvml is None else self.gpu(name)
+        counter = "nvmlDeviceGetTotalEnergyConsumption"
+        millijoules = None if gpu is None else self._of_device(gpu, counter)
+        return None if millijoules is None else millijoules / 1000.0
+
     # --- NVML
 
     def _cards_by_nvml(self) -> Iterator[_Card]:

@@ -145,12 +145,6 @@ class Intel(Vendor):
                 f"name the tiles by these numbers, or set {_HIERARCHY}=COMPOSITE",
             )
 
-    def used_bytes(self, name: str, pids: Collection[int] | None) -> int | None:
-        """Return None: it is unknown."""
-
-    def is_busy(self, name: str) -> bool | None:
-        """Return None: it is unknown."""
-
 
 def _selected(text: str) -> list[str] | None:
     """Return the numbers of Level Zero's devices that a selector of SYCL's has; None for all.

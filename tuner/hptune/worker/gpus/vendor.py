@@ -109,13 +109,14 @@ class Vendor(abc.ABC):
     def _find(self) -> Iterator[Gpu]:
         """Yield the devices in the order of their numbers."""
 
-    @abc.abstractmethod
-    def used_bytes(self, name: str, pids: Collection[int] | None) -> int | None:
+    def used_bytes(self, name: str, pids: Collection[int] | None) -> int | None:  # noqa: B027 - few tell
         """Return the memory that these processes, or all (None), hold on a device."""
 
-    @abc.abstractmethod
-    def is_busy(self, name: str) -> bool | None:
+    def is_busy(self, name: str) -> bool | None:  # noqa: B027 - few tell
         """Return whether a device computes."""
+
+    def joules(self, name: str) -> float | None:  # noqa: B027 - few tell
+        """Return what the energy counter of a device shows."""
 
     def gpu(self, name: str) -> Gpu | None:
         """Return what is known of a device."""

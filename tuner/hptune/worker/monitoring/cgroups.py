@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..gpus.vendor import read
+
 
 def control_groups(controller: str) -> Iterator[Path]:
     """Yield the directories of this process's control groups, from its own up to the root."""
@@ -19,11 +21,3 @@ def control_groups(controller: str) -> Iterator[Path]:
             yield directory
             if directory == base:
                 break
-
-
-def read(path: Path) -> str:
-    """Return a file's text without surrounding blanks; empty if it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

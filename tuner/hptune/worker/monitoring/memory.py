@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .cgroups import control_groups, read
+from ..gpus.vendor import read
+from .cgroups import control_groups
 
 
 def kills() -> dict[str, int]:

@@ -23,9 +23,10 @@ from pathlib import Path
 from ...core.attempt import Usage
 from ..gpus.machine import Gpus
 from ..process_ids import children_of, parent_of, stat_of, trial_of
+from .energy import EnergyMeter
 
-PEAK_GROWTH = 1.05
-"""Factor by which a peak must grow to be reported again."""
+_GROWTHS = (1.05, 1.05, 1.5)
+"""Factors by which the peaks of memory, and the energy, must grow to be reported again."""
 
 STEP_TIME_SECONDS = 1.0
 """Seconds from an attempt's first report until its time per step is reported."""
@@ -100,6 +101,7 @@ class Meter:
         is_alone: Whether no other attempt gets these GPUs while it runs. Then all memory in use
             there counts as its own if the driver does not tell it by process.
         gpu_usage: The GPUs' use; None if there are none.
+        energy: Its energy; None if no counter can be read.
     """
 
     def __init__(
@@ -109,8 +111,10 @@ class Meter:
         *,
         is_alone: bool = False,
         gpu_usage: Gpus | None = None,
+        energy: EnergyMeter | None = None,
     ) -> None:
         self.pid = pid
+        self.energy = energy
         self._gpus = gpus
         self._is_alone = is_alone
         self._gpu_usage = gpu_usage
@@ -121,7 +125,7 @@ class Meter:
         self._gpu_peak: int | None = None
         self._device_peak: int | None = None
         self._has_opened_gpu: bool | None = None  # None: unknown
-        self._reported_peaks: tuple[int, int] | None = None
+        self._reported: tuple[float, ...] | None = None
         self._is_step_time_reported = False
         self.memory_bytes = 0
         self.cpu_seconds = 0.0
@@ -130,10 +134,14 @@ class Meter:
         self._seconds = 0.0
 
     def take(self) -> None:
-        """Measure the attempt now; if it has ended, the last values stay."""
-        found = sample(self.pid)
-        if found is None:
-            return
+        """Measure the attempt now; if it has ended, all but the energy stays."""
+        if (found := sample(self.pid)) is not None:
+            self._take(found)
+        if self.energy is not None:
+            self.energy.take_processors(self.cpu_seconds)
+            self.energy.take_gpus()
+
+    def _take(self, found: Sample) -> None:
         self.memory_bytes = found.memory_bytes
         self._peak = max(self._peak, found.peak_memory_bytes)
         self.cpu_seconds = max(self.cpu_seconds, found.cpu_seconds)
@@ -180,6 +188,8 @@ class Meter:
             seconds=self._seconds,  # of the last measurement, if it was killed
             seconds_per_step=self._seconds_per_step,
             starved_seconds=self._starved_seconds,
+            gpu_joules=None if self.energy is None else self.energy.gpu_joules,
+            processor_joules=None if self.energy is None else self.energy.processor_joules,
         )
 
     @property
@@ -202,18 +212,18 @@ class Meter:
         return time.monotonic() - self._first_report[1] >= STEP_TIME_SECONDS
 
     def new_usage(self) -> Usage | None:
-        """Return the use if the time per step is new or a peak has grown; None before a report."""
+        """Return the use if the time per step is new or it has grown; None before a report."""
         if self._first_report is None or (usage := self.usage) is None:
             return None
-        peaks = (usage.peak_memory_bytes, usage.peak_gpu_memory_bytes or 0)
-        has_grown = self._reported_peaks is None or any(
-            now > PEAK_GROWTH * before
-            for now, before in zip(peaks, self._reported_peaks, strict=True)
+        now = (usage.peak_memory_bytes, usage.peak_gpu_memory_bytes or 0, usage.joules or 0.0)
+        has_grown = self._reported is None or any(
+            amount > growth * before
+            for amount, before, growth in zip(now, self._reported, _GROWTHS, strict=True)
         )
         if not has_grown and not self.is_step_time_new:
             return None
         self._is_step_time_reported = self._is_step_time_reported or self.is_step_time_new
-        self._reported_peaks = peaks
+        self._reported = now
         return usage
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from ...core.attempt import Cause, Ending
+from ...core.attempt import Cause, Ending, Usage
 from ...core.resources import Placement, size
 from ..gpus.machine import Gpus
 from ..process_ids import stat_of
@@ -122,6 +122,11 @@ class Watchdog:
         if is_first:
             self._look_from = 0.0
         return is_first
+
+    def ends(self, usage: Usage) -> None:
+        """Merge what the attempt measured of itself at its end, and look once more."""
+        self.meter.add(usage)
+        self._look_from = 0.0
 
     def look(self, attempts: int = 1) -> bool:
         """Measure the attempt if it is time, or if it has grown; return whether it was measured.
