@@ -17,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from browser import Browser, browser
 from fake_study import LivingMaster, attempt, trial
-from hptune.core.attempt import ReportedValue
+from hptune.core.attempt import Outcome, ReportedValue, Usage
 from hptune.core.goals import Goals
 from hptune.core.messages import UserRequested
 from hptune.core.space.space import (
@@ -431,6 +431,31 @@ def test_complete_trials_come_first_by_a_metric(window: Browser, tmp_path: Path)
         window.figure("trials").get_by_role("button", name="val_accuracy").click()
         orders.append([row.split("\t")[1] for row in rows(window).all_inner_texts()])
     assert orders == [["2", "0", "1"], ["0", "2", "1"]]
+
+
+def test_energy_is_a_column_and_a_sum_where_it_is_measured(window: Browser, tmp_path: Path) -> None:
+    trials = [trial(n, value=0.1 * n, params={}) for n in range(3)]
+    ran = [attempt(n, ended_at=1060.0, outcome=Outcome.FINISHED) for n in range(3)]
+    file = tmp_path / "page.html"
+    file.write_text(page_text(view(trials, ran), []), encoding="utf-8")
+    window.open(file)
+    window.figure("trials")
+    assert "energy" not in window.page.inner_text("body")
+    used = [
+        Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=1.0, processor_joules=joules)
+        for joules in (36_000.0, 4_500_000.0, None)
+    ]
+    pairs = zip(ran, used, strict=True)
+    measured = [replace(each, usage=usage) for each, usage in pairs]
+    file.write_text(page_text(view(trials, measured), []), encoding="utf-8")
+    window.open(file)
+    window.page.get_by_text("energy 1.26 kWh", exact=True).wait_for()
+    window.page.get_by_text("Measured energy: 1.26 kWh.").wait_for()
+    window.figure("trials").get_by_role("button", name="energy", exact=True).click()
+    cells = [row.split("\t") for row in rows(window).all_inner_texts()]
+    found = {each[1]: [cell for cell in each if cell.endswith("Wh")] for each in cells}
+    assert found == {"0": ["10.00 Wh"], "1": ["1.250 kWh"], "2": []}
+    assert window.complaints == []
 
 
 def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:

@@ -73,6 +73,9 @@ def test_processor_time_of_a_whole_process_that_ended_meanwhile_counts_once(
     counters.use(joules=60.0, busy_seconds=1.0)
     one.take_processors(9.0)  # its child ended, and had computed for long before
     assert one.processor_joules == pytest.approx(60.0)
+    counters.use(joules=60.0, busy_seconds=1.0)
+    one.take_processors(8.0)  # of a thread that came late
+    assert one.processor_joules == pytest.approx(60.0)
 
 
 @pytest.mark.parametrize("before", [0.0, 0.5, 0.999])

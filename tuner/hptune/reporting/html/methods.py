@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ... import text
 from ..results.best import best_line
-from ..results.costs import costs_of
+from ..results.costs import costs_of_study
 from ..results.view import StudyView
 from .markdown import escaped
 
@@ -57,7 +57,7 @@ def _trials(view: StudyView, facts: Mapping[str, str], now: float) -> Iterator[s
         yield f"Poor trials were pruned by {pruner}{rungs}."
     if view.failures:
         yield f"The failures were {'; '.join(map(str, view.failures))}."
-    costs = costs_of(view.attempts, now=None if view.master is None else now)
+    costs = costs_of_study(view, now)
     gpus = f" and {text.held(costs.gpu_hours, 'GPU')}" if costs.gpu_hours else ""
     energy = f"; energy {costs.energy_text}" if costs.energy_text else ""
     yield f"The trials took {text.held(costs.core_hours, 'core')}{gpus}{energy}."

@@ -22,6 +22,9 @@ class Processors:
 
     A counter begins again at 0 after its range, under load every few minutes. May be called from
     any thread.
+
+    Attributes:
+        can_be_read: Whether this process could read them at its beginning.
     """
 
     def __init__(self) -> None:
@@ -34,16 +37,12 @@ class Processors:
         self._lock = threading.Lock()
         self._microjoules = 0
         self._before = self._counts("energy_uj") or ()
+        self.can_be_read = bool(self._ranges and self._before)
 
     def _counts(self, file: str) -> Sequence[int] | None:
         counts = [number(read(zone / file)) for zone in self._zones]
         known = [each for each in counts if each is not None]
         return known if 0 < len(known) == len(counts) else None
-
-    @property
-    def can_be_read(self) -> bool:
-        """Whether this process may read them."""
-        return bool(self._ranges and self._before)
 
     def take(self) -> tuple[float, float] | None:
         """Return the joules so far, and the processor time of all processes; None if unknown."""
@@ -97,8 +96,8 @@ class EnergyMeter:
                 before, busy_before, own_before = self._before
                 if busy_seconds <= busy_before:
                     return  # whoever computes next has the energy since then
-                part = min(1.0, (cpu_seconds - own_before) / (busy_seconds - busy_before))
-                used = part * (joules - before)
+                part = (cpu_seconds - own_before) / (busy_seconds - busy_before)
+                used = min(max(0.0, part), 1.0) * (joules - before)
                 self.processor_joules = (self.processor_joules or 0.0) + used
             self._before = joules, busy_seconds, cpu_seconds
 
