@@ -94,6 +94,20 @@ class TestDaskExecutor(ExecutorSuite):
         pids = executor._calls.client.run(os.getpid, workers=[worker])
         os.kill(pids[worker], signal.SIGKILL)
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def cluster(cls, stage: Stage) -> Iterator[Any]:
+        """A cluster of one worker for tests that leave it as it was."""
+        del stage  # its folder is that of temporary files
+        with cluster_of(1) as (cluster, _):
+            yield cluster
+
+    @pytest.fixture
+    def client(self, cluster: Any) -> Iterator[Any]:
+        with Client(cluster, set_as_default=False) as client:
+            yield client
+            assert plugins(client) == []
+
     @contextmanager
     def executor_without_workers(self, stage: Stage) -> Iterator[Executor]:
         with cluster_of(0) as (_, client), on_dask(stage, client=client) as executor:
@@ -124,12 +138,10 @@ class TestDaskExecutor(ExecutorSuite):
             leaving = [each for each in driver.story if isinstance(each, WorkerLeaving)]
             assert [(each.worker, each.reason) for each in leaving] == [(worker, "it gives way")]
 
-    def test_what_waits_for_another_study_ends_at_once_when_told(self, stage: Stage) -> None:
-        with (
-            cluster_of(1) as (_, client),
-            on_dask(stage, client=client) as one,
-            on_dask(stage, client=client) as two,
-        ):
+    def test_what_waits_for_another_study_ends_at_once_when_told(
+        self, stage: Stage, client: Any
+    ) -> None:
+        with on_dask(stage, client=client) as one, on_dask(stage, client=client) as two:
             first, second = (Driver(each, stage.brief, self.limit_seconds) for each in (one, two))
             running = first.running("wait")
             second.any_worker()
@@ -145,9 +157,11 @@ class TestDaskExecutor(ExecutorSuite):
             assert second.ending(behind).cause is Cause.RETURNED
             assert first.ending(running).cause is Cause.STOPPED
 
-    def test_an_agent_goes_whose_master_is_gone_without_a_word(self, stage: Stage) -> None:
+    def test_an_agent_goes_whose_master_is_gone_without_a_word(
+        self, stage: Stage, client: Any
+    ) -> None:
         directory = StudyDirectory(stage.folder / "seen").create()
-        with cluster_of(1) as (_, client), directory.acquire() as lock:
+        with directory.acquire() as lock:
             access = prepare_access(directory.path, lock.owner.token, stage.source)
             with on_dask(stage, client=client, access=access) as executor:
                 driver = Driver(executor, stage.brief, self.limit_seconds)
@@ -227,10 +241,10 @@ class TestDaskExecutor(ExecutorSuite):
             assert driver.ending(driver.start("return")).cause is Cause.RETURNED
 
     def test_a_worker_that_left_without_a_word_joins_again_and_no_attempt_is_charged(
-        self, stage: Stage
+        self, stage: Stage, client: Any
     ) -> None:
         """It leaves an idle study whose master is suspended."""
-        with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
+        with on_dask(stage, client=client) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds, may_return=True)
             worker = driver.any_worker()
             client.run(remove_plugin, executor._plugin.name)
@@ -274,8 +288,10 @@ class TestDaskExecutor(ExecutorSuite):
             finally:
                 os.kill(pids[hanging], signal.SIGCONT)
 
-    def test_a_connection_that_was_lost_and_is_back_ends_the_study(self, stage: Stage) -> None:
-        with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
+    def test_a_connection_that_was_lost_and_is_back_ends_the_study(
+        self, stage: Stage, client: Any
+    ) -> None:
+        with on_dask(stage, client=client) as executor:
             wait_until(lambda: bool(executor.workers), 30, lambda: "no worker")
             before = client.scheduler_comm
             client.loop.add_callback(before.comm.abort)
@@ -294,28 +310,26 @@ class TestDaskExecutor(ExecutorSuite):
                 executor.events(1.0)
 
     def test_it_is_known_which_workers_were_let_in_and_why_others_were_not(
-        self, stage: Stage
+        self, stage: Stage, client: Any
     ) -> None:
-        with cluster_of(1) as (_, client):
-            (worker,) = client.nthreads()
-            with on_dask(stage, client=client) as executor:
-                wait_until(lambda: executor.workers == {worker: ""}, 30, lambda: "no worker")
-            access = StudyAccess("/no/where", "token", stage.source)
-            with on_dask(stage, client=client, access=access) as executor:
-                wait_until(
-                    lambda: "files cannot be brought" in executor.workers.get(worker, ""),
-                    60,
-                    lambda: str(executor.workers),
-                )
+        (worker,) = client.nthreads()
+        with on_dask(stage, client=client) as executor:
+            wait_until(lambda: executor.workers == {worker: ""}, 60, lambda: "no worker")
+        access = StudyAccess("/no/where", "token", stage.source)
+        with on_dask(stage, client=client, access=access) as executor:
+            wait_until(
+                lambda: "files cannot be brought" in executor.workers.get(worker, ""),
+                60,
+                lambda: str(executor.workers),
+            )
 
-    def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage) -> None:
-        with cluster_of(1) as (_, client):
-            with on_dask(stage, client=client) as executor:
-                driver = Driver(executor, stage.brief, self.limit_seconds)
-                pid = driver.pid(driver.running("wait"))
-            self.check_gone(pid)
-            assert plugins(client) == []
-            assert client.submit(abs, -3).result() == 3
+    def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage, client: Any) -> None:
+        with on_dask(stage, client=client) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            pid = driver.pid(driver.running("wait"))
+        self.check_gone(pid)
+        assert plugins(client) == []
+        assert client.submit(abs, -3).result() == 3
 
 
 def _sees_nothing(**_: Any) -> None:

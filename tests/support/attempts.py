@@ -57,9 +57,10 @@ _FOUND: dict[tuple[int, str], Found] = {}
 class Attempts:
     """Reads model files and runs single attempts of them."""
 
-    def __init__(self, warm: ForkServer, directory: Path) -> None:
+    def __init__(self, warm: ForkServer, directory: Path, *, file: str = "model.py") -> None:
         self.warm = warm
         self._directory = directory
+        self._file = file
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._number = 0
 
@@ -168,6 +169,6 @@ class Attempts:
         return self._directory / "study" / "trials" / str(trial) / "checkpoint"
 
     def _write(self, text: str) -> Path:
-        path = self._directory / "model.py"
+        path = self._directory / self._file
         path.write_text(textwrap.dedent(text))
         return path

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attempts import Attempts
+from hptune.core.attempt import Cause
+from hptune.worker.forkserver.client import ForkServer
 from in_process import InProcess
 from real_runs import rows, trials
 
@@ -133,16 +134,21 @@ def load_data():
 """
 
 BEST_MODEL = """
-import sys
+import runpy
+import keras
 from hptune import Study
-study = Study(sys.argv[1])
-model = study.best_model()
-import model as users
-print(study.best_trial.value, model.evaluate(*users.load_data()[1], verbose=0))
+
+def objective(hp, trial):
+    trial.should_stop()  # the model file is read until here
+    model = Study({study!r}).best_model()
+    _, validation = runpy.run_path({users!r})["load_data"]()
+    return model.evaluate(*validation, verbose=0)
 """
 
 
-def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(cli: InProcess) -> None:
+def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(
+    cli: InProcess, warm: ForkServer
+) -> None:
     model = cli.file("model.py", KERAS)
 
     def run(name: str, *, count: int) -> list[tuple[Any, ...]]:
@@ -166,18 +172,12 @@ def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(cli: InProce
     assert any(step != 4 for *_, step in first), "no trial whose last epoch is not its best"
     # The study loads its models with the code that it ran.
     cli.file("model.py", KERAS.replace("return x * self.scale", "return 3 * x * self.scale"))
-    loaded = subprocess.run(
-        [sys.executable, "-c", BEST_MODEL, str(study)],
-        cwd=cli.directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert loaded.returncode == 0, loaded.stderr
-    recorded, measured = map(float, loaded.stdout.split()[-2:])
-    assert recorded == best[2]
-    assert measured == pytest.approx(recorded, abs=1e-6)
-    assert "model.py changed since the study ran" in loaded.stderr
+    loads = BEST_MODEL.format(study=str(study), users=str(model))
+    loaded = Attempts(warm, cli.directory, file="loads.py").run(loads)
+    assert loaded.ending.cause is Cause.RETURNED, loaded.log
+    measured = loaded.ending.metrics["value"]
+    assert measured == pytest.approx(best[2], abs=1e-6)
+    assert "model.py changed since the study ran" in loaded.log
     assert [path.name for path in study.glob("trials/*/model*")] == []
     output = cli("best", study).out
     assert f"{study.name}/best/model.keras" in output
