@@ -41,6 +41,12 @@ settings.load_profile("any speed")
 
 SLURM_TURN_SECONDS = 900
 BASE_IMAGE_SECONDS = 900
+# The first may have to wait for the Slurm of another run.
+LONG_FILES = (
+    *("slurm", "training", "faults", "containers", "clusters", "examples", "batch_systems"),
+    *("executors", "test_keras_tuner.py", "test_tuner.py", "cli"),
+)
+"""Rooms, and files outside of rooms, of which a process may take more than half a minute."""
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -195,7 +201,7 @@ def attempts(warm: ForkServer, tmp_path: Path) -> Attempts:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that need a Slurm first: they may have to wait for that of another run."""
+    """Put the rooms with long files first, so that all processes end at about the same time."""
     for item in items:
         if item.get_closest_marker("timeout"):
             continue
@@ -203,7 +209,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
         elif "image" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(BASE_IMAGE_SECONDS))
-    items.sort(key=lambda item: not needs_slurm(item.nodeid))
+    items.sort(key=lambda item: _turn(item.nodeid))
+
+
+def _turn(nodeid: str) -> int:
+    room = nodeid.removeprefix("tests/").partition("::")[0].partition("/")[0]
+    return LONG_FILES.index(room) if room in LONG_FILES else len(LONG_FILES)
 
 
 def needs_slurm(nodeid: str) -> bool:

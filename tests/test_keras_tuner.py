@@ -11,8 +11,22 @@ from types import SimpleNamespace
 
 import pytest
 
+from child import answer_of
+from hptune import keras_tuner
 from in_process import InProcess
 from real_runs import Hptune, trials
+
+LOOKED_AT = """
+import json, sys
+from hptune import keras_tuner
+
+print(json.dumps([hasattr(keras_tuner, "_mark"), "keras" in sys.modules]))
+"""
+
+
+def test_a_tool_that_looks_at_each_module_waits_for_no_framework() -> None:
+    assert answer_of(LOOKED_AT) == [False, False]
+
 
 TUTORIAL = """
     import sys
@@ -70,9 +84,6 @@ TUTORIAL = """
 def test_a_script_gets_these_tuners_however_it_imports_them(
     tmp_path: Path, before: str, code: str
 ) -> None:
-    # Here, as pytest looks at what a file imports, and a look at this module imports Keras.
-    from hptune import keras_tuner
-
     package = tmp_path / "keras_tuner"
     package.mkdir()
     names = ("HyperModel", "HyperParameters", "Objective", *keras_tuner.__all__)
@@ -239,8 +250,6 @@ def test_an_objective_has_the_direction_that_its_name_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """KerasTuner minimises each of Keras's metrics that its own list lacks."""
-    from hptune import keras_tuner
-
     library = SimpleNamespace(Objective=lambda name, direction: f"{name}:{direction}")
     monkeypatch.setattr(keras_tuner, "_library", lambda: library)
     directed = keras_tuner._directed

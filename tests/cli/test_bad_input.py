@@ -32,7 +32,8 @@ RETURNS = "import numpy\ndef objective(hp, trial):\n    hp.Float('x', 0, 1)\n   
 
 # The joblib executor starts workers only after all checks: quicker, if Dask does not matter.
 LIGHT = ("--executor", "joblib", "--trials", "3")
-
+# For runs in processes of their own: each worker is one more.
+ALONE = ("--workers", "1")
 
 RUN = ("run", "good.py")
 OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
@@ -346,7 +347,7 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hptune = Hptune(tmp_path_factory.mktemp("finished"))
     try:
         model = hptune.file("model.py", GOOD)
-        ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+        ended = hptune("run", model, *LIGHT, *ALONE, "--study", hptune.study())
         assert ended.code == 0, ended.err
     finally:
         hptune.close()
@@ -499,7 +500,7 @@ def test_a_file_that_starts_threads_is_imported_by_each_trial(hptune: Hptune) ->
             return answered.get(timeout=200)
         """,
     )
-    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    ended = hptune("run", model, *LIGHT, *ALONE, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert "starts threads or uses a GPU when it is imported" in ended.err
 
@@ -528,7 +529,7 @@ def test_a_framework_that_runs_at_import(hptune: Hptune) -> None:
             return DATA, DATA
         """,
     )
-    ended = hptune("run", model, *LIGHT, "--trials", 1, "--study", hptune.study())
+    ended = hptune("run", model, *LIGHT, *ALONE, "--trials", 1, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert "starts threads or uses a GPU when it is imported" in ended.err
     assert (hptune.study() / "best" / "model.keras").exists()
@@ -548,7 +549,8 @@ def test_a_long_temporary_path(hptune: Hptune) -> None:
     model = hptune.file("model.py", GOOD)
     deep = hptune.directory / ("d" * 100)
     deep.mkdir()
-    ended = hptune("run", model, *LIGHT, "--study", hptune.study(), TMPDIR=str(deep))
+    arguments = ("run", model, *LIGHT, *ALONE, "--study", hptune.study())
+    ended = hptune(*arguments, TMPDIR=str(deep))
     assert ended.code == 0, ended.err
 
 

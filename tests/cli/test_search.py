@@ -24,12 +24,12 @@ def objective(hp, trial):
     a = hp.Int("a", 1, 3)
     b = hp.Choice("b", ["x", "y"])
     c = hp.Boolean("c")
-    time.sleep(0.1)
+    time.sleep(0.01)
     return a + 10 * (b == "y") + 100 * c
 """
 # All but the first trial wait for a gate.
 GATED = MODEL.replace("import time", "import os, time").replace(
-    "    time.sleep(0.1)\n",
+    "    time.sleep(0.01)\n",
     """\
     while trial.number and not os.path.exists("gate"):
         if trial.should_stop():
@@ -50,7 +50,7 @@ def test_the_grid_says_how_many_and_continues_without_repeating_one(
     hptune: Hptune, cli: InProcess
 ) -> None:
     model = hptune.file("model.py", GATED)
-    started = hptune.start("run", model, "--search", "grid", "--study", hptune.study())
+    started = hptune.start("run", model, "--search", "grid", "--workers", 1, "--study", "study")
     wait_for(lambda: states(hptune.study()).get("COMPLETE"), "the first trial")
     started.interrupt()
     ended = started.wait()

@@ -28,10 +28,12 @@ def objective(hp, trial):
     saved = trial.checkpoint_dir / "total.json"
     done, total = json.loads(saved.read_text()) if saved.exists() else (0, 0.0)
     for epoch in range(done + 1, 401):
-        time.sleep(0.0 if os.path.exists({go!r}) else 0.25)
+        is_over = os.path.exists({go!r})
+        time.sleep(0.0 if is_over else 0.25)
         total += x * epoch * (sys.prefix == "/opt/hptune")
         saved.write_text(json.dumps([epoch, total]))
-        trial.report(epoch, total=total)
+        if not is_over or epoch == 400:
+            trial.report(epoch, total=total)
         if trial.should_stop():
             break
     return {{"total": total}}

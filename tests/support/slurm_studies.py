@@ -25,12 +25,14 @@ def objective(hp, trial):
     saved = trial.checkpoint_dir / "total.json"
     done, total = json.loads(saved.read_text()) if saved.exists() else (0, 0.0)
     for epoch in range(done + 1, {epochs} + 1):
-        time.sleep(0.0 if os.path.exists({go!r}) else {seconds})
+        is_over = os.path.exists({go!r})
+        time.sleep(0.0 if is_over else {seconds})
         total += x * epoch
         new = saved.with_suffix(".new")
         new.write_text(json.dumps([epoch, total]))
         new.replace(saved)
-        trial.report(epoch, total=total, gpu=float(os.environ["CUDA_VISIBLE_DEVICES"] or -1))
+        if not is_over or epoch == {epochs}:
+            trial.report(epoch, total=total, gpu=float(os.environ["CUDA_VISIBLE_DEVICES"] or -1))
         if trial.should_stop():
             break
     return {{"total": total}}
@@ -39,7 +41,10 @@ def objective(hp, trial):
 
 
 def model(hptune: Hptune, *, epochs: int, seconds: float) -> None:
-    """Write the model file; an epoch takes these seconds until the file `go` exists."""
+    """Write the model file; an epoch takes these seconds until the file `go` exists.
+
+    From then on, only the last one is reported.
+    """
     go = str(hptune.directory / "go")
     hptune.file("model.py", MODEL.format(epochs=epochs, seconds=seconds, go=go))
 
