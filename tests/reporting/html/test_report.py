@@ -183,6 +183,12 @@ def test_attempts_that_were_retried_are_told_with_their_causes() -> None:
     assert uses["lost and repeated"] == "1"
 
 
+def test_the_importance_is_computed_once_where_all_trials_are_complete() -> None:
+    trials = trials_of(*(n / 30 for n in range(30)))
+    for ranked in (trials.importances, trials.estimated):
+        assert ranked[Shown.ALL] is ranked[Shown.COMPLETE]
+
+
 def test_where_the_order_of_the_importance_is_not_certain_it_says_so() -> None:
     sure, unsure = (Importance("rate", 0.8, low, 1.0) for low in (0.7, 0.1))
     others = [Importance("units", 0.15, 0.05, 0.5), Importance("act", 0.05, 0.0, 0.05)]

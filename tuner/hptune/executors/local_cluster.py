@@ -33,8 +33,8 @@ _CLOSE_SECONDS = 5.0
 _CLUSTER_SECONDS = 20.0
 """How long a cluster may take to close."""
 
-_FIRST_STARTS = 3
-"""How often a worker is started that is killed each time, before the study's start fails."""
+_STARTS = 3
+"""How often a worker is started at once that is killed before it runs."""
 
 _AGAIN_SECONDS = 1.0
 """Seconds until a worker that could not be started again is tried once more."""
@@ -123,10 +123,6 @@ def _cluster(
     )
 
 
-class _KilledError(OSError):
-    """A worker was killed before it had started."""
-
-
 class _OwnWorker(ProcessInterface):
     """A worker of a cluster of our own, for as long as the cluster wants it.
 
@@ -151,13 +147,7 @@ class _OwnWorker(ProcessInterface):
     async def start(self) -> None:
         """Start the worker; it starts again whenever it dies."""
         try:
-            for starts_left in reversed(range(_FIRST_STARTS)):
-                try:
-                    await self._start()
-                    break
-                except _KilledError:
-                    if not starts_left:
-                        raise
+            await self._start()
         except BaseException:
             self.status = Status.failed
             raise
@@ -179,18 +169,21 @@ class _OwnWorker(ProcessInterface):
         await super().close()  # type: ignore[no-untyped-call]
 
     async def _start(self) -> None:
-        self._channel = self._server.fork(self._order)
-        try:
-            answer = await self._next_message()
-            if isinstance(answer, str):
-                raise OSError(answer)
-        except EOFError:
-            self._channel.close()
-            raise _KilledError("the process of a worker was killed as it started") from None
-        except BaseException:
-            self._channel.close()
-            raise
-        self._pid, self.address = answer
+        for _ in range(_STARTS):
+            self._channel = self._server.fork(self._order)
+            try:
+                answer = await self._next_message()
+                if isinstance(answer, str):
+                    raise OSError(answer)
+            except EOFError:
+                self._channel.close()
+            except BaseException:
+                self._channel.close()
+                raise
+            else:
+                self._pid, self.address = answer
+                return
+        raise OSError(f"the process of a worker was killed as it started, {_STARTS} times")
 
     async def _live(self) -> None:
         """Wait for the worker's end, and start it again, until it is to end."""

@@ -19,7 +19,7 @@ from .trials import described, is_drawable
 MOST_COMPARED = 24
 """Studies whose lines can be told apart: `lineStyle` of `figures.js` has eight colours and three
 dashes."""
-_MOST_NAMED = 4
+_MOST_CHARACTERS = 80
 
 
 _Series = dict[str, Sequence[object]]
@@ -185,9 +185,8 @@ def _differing(studies: Iterable[StudyView]) -> str:
     if len(set(spaces)) < 2:
         return ""
     partly = sorted(frozenset.union(*spaces) - frozenset.intersection(*spaces))
-    shown = ", ".join(map(text.clean, partly[:_MOST_NAMED]))
-    more = ", …" if len(partly) > _MOST_NAMED else ""
+    shown = text.shorten(", ".join(partly), _MOST_CHARACTERS)
     return (
-        f" Not all of these studies search {shown}{more}: compare their values only if you know "
+        f" Not all of these studies search {shown}: compare their values only if you know "
         "that their models and data are comparable."
     )

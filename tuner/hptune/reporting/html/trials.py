@@ -115,12 +115,11 @@ class StudyTrials:
 
     def _ranked(self, rank: Callable[..., list[Importance]]) -> dict[Shown, list[Importance]]:
         """Return the importance by all trials and by the complete ones; once if they are all."""
-        trials = {shown: self.of(shown) for shown in Shown}
-        every, complete = trials[Shown.ALL], trials[Shown.COMPLETE]
-        found = {Shown.ALL: rank(self.space, results_of(every), self.direction)}
-        if len(complete) == len(every):
-            return {**found, Shown.COMPLETE: found[Shown.ALL]}
-        return {**found, Shown.COMPLETE: rank(self.space, results_of(complete), self.direction)}
+        every, complete = self.of(Shown.ALL), self.of(Shown.COMPLETE)
+        by_all = by_complete = rank(self.space, results_of(every), self.direction)
+        if len(complete) < len(every):
+            by_complete = rank(self.space, results_of(complete), self.direction)
+        return {Shown.ALL: by_all, Shown.COMPLETE: by_complete}
 
     @cached_property
     def why_stopped(self) -> Mapping[int, str]:
