@@ -8,6 +8,7 @@ from pathlib import Path
 
 from real_runs import Hptune, rows, trials
 from requirements import mxnet_python
+from surroundings import KNOWN
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment"
 PROGRAM = EXAMPLE / "mxnet_digits.py"
@@ -47,7 +48,7 @@ def test_mxnet_is_tuned_without_hptune_in_its_environment(hptune: Hptune) -> Non
     values = [f"--{name}={value}" for name, value in best["params"].items()]
     continued = subprocess.run(
         [python, PROGRAM, *values, "--epochs=10"],
-        env={"HPTUNE_CHECKPOINT_DIR": str(checkpoint)},
+        env={**KNOWN, "HPTUNE_CHECKPOINT_DIR": str(checkpoint)},
         capture_output=True,
         text=True,
         check=True,

@@ -7,7 +7,14 @@ import re
 import signal
 import time
 
-KNOWN = {"LANG": "C.UTF-8", "TERM": "xterm", "TZ": "UTC"}
+KNOWN = {
+    "LANG": "C.UTF-8",
+    "TERM": "xterm",
+    "TZ": "UTC",
+    # Threads of PyTorch, LightGBM and MXNet would wait for each other in a loop, which takes the
+    # cores from the tests beside them.
+    "OMP_WAIT_POLICY": "passive",
+}
 # What says how to write and where to draw, what other tools take as settings, and a job of Slurm.
 FOREIGN = re.compile(
     r"LANGUAGE|LC_.*|COLUMNS|LINES|COLORTERM|.*_COLOR|CLICOLOR.*|PAGER|DISPLAY|BROWSER"
