@@ -85,6 +85,7 @@ def is_jax_used() -> bool:
 
 
 NO_JAX = "uses JAX in the process of the tests, where others fork; use child.answer_of"
+NO_TENSORFLOW = "imports TensorFlow in every process of the tests; import it in the test"
 
 
 @pytest.fixture(autouse=True)
@@ -100,12 +101,15 @@ def _jax_is_used_in_children_only() -> Iterator[None]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fail a file that uses JAX in this process when it is imported."""
-    before = is_jax_used()
+    """Fail a file that uses JAX, or imports TensorFlow, in this process when it is imported."""
+    used_jax, had_tensorflow = is_jax_used(), "tensorflow" in sys.modules
     report = yield
-    if is_jax_used() and not before:
+    if is_jax_used() and not used_jax:
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} {NO_JAX}"
+    elif "tensorflow" in sys.modules and not had_tensorflow:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} {NO_TENSORFLOW}"
     return report
 
 

@@ -292,7 +292,7 @@ class TestDaskExecutor(ExecutorSuite):
         self, stage: Stage, client: Any
     ) -> None:
         with on_dask(stage, client=client) as executor:
-            wait_until(lambda: bool(executor.workers), 30, lambda: "no worker")
+            wait_until(lambda: bool(executor.workers), 60, lambda: "no worker")
             before = client.scheduler_comm
             client.loop.add_callback(before.comm.abort)
             wait_until(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from hptune.training.parallel.ranks import Ranks
 from hptune.training.resume.randomness import seed_epoch
 from hptune.training.strategies.base import ParallelTrainingError, Strategy
 from hptune.training.strategies.choose import choose
-from hptune.training.strategies.fit_calls import train_by
 
 EPOCHS = 3
 BATCH_SIZE = 16
@@ -26,6 +26,13 @@ _DRAW = np.random.default_rng(3)
 X = _DRAW.normal(size=(73, 8, 8, 1)).astype("float32")
 Y = (X.sum((1, 2, 3)) > 0).astype("int64")
 WEIGHT = _DRAW.random(73).astype("float32")
+
+
+def train_by(strategy: Strategy) -> AbstractContextManager[list[Any]]:
+    # Here, as it imports Keras, and every process of the tests collects `TRAININGS`.
+    from hptune.training.strategies import fit_calls
+
+    return fit_calls.train_by(strategy)
 
 
 BESIDE_OWN_DDP = "dense, beside averaging by Keras"

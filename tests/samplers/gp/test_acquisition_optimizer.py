@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
 
 from hptune.core.space.space import (
     BooleanParameter,
@@ -51,6 +49,9 @@ MIXED = SearchSpace(
 
 @pytest.mark.parametrize("z", [-4.0, -1.5, -1.0, -0.9, 0.0, 2.0])
 def test_the_expected_improvement_is_what_its_name_says(z: float) -> None:
+    from scipy.integrate import quad
+    from scipy.stats import norm
+
     deviation, least = 0.7, 0.2
     mean = least - z * deviation
     integral, _ = quad(lambda y: (least - y) * norm.pdf(y, mean, deviation), mean - 9, least)

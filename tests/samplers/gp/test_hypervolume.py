@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Trial, TrialState
@@ -68,6 +67,8 @@ def improvement(objectives: int) -> tuple[HypervolumeImprovement, list[GaussianP
 
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_it_is_the_mean_growth_of_the_hypervolume(objectives: int) -> None:
+    from scipy.stats import norm
+
     function, processes, front = improvement(objectives)
     point = np.full((1, 3), 0.3)
     # The probability that a result dominates a cell, added over the cells that are free so far.

@@ -329,21 +329,21 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
 
 
 @pytest.mark.parametrize(
-    ("text", "epoch", "where", "reported"),
+    ("text", "where", "reported"),
     [
-        pytest.param(SMALL + SEVERAL_MODELS, 1, "batch of 1", 4, id="several models"),
-        pytest.param(SMALL + FOLDS, 1, "batch of 1", 4, id="folds of one model"),
-        pytest.param(SMALL + FOLDS_BY_BATCH, 1, "batch of 1", 4, id="folds, evaluated as a batch"),
-        pytest.param(SMALL + OWN_LOOP, 3, "batch", 3, id="own loop"),
-        pytest.param(SMALL + OWN_REPORTS, 3, "batch", 3, id="own loop and reports"),
-        pytest.param(SMALL + SMALLER_BATCHES, 3, "batch", 3, id="fit after a failed one"),
+        pytest.param(SMALL + SEVERAL_MODELS, (1, "batch of 1"), 4, id="several models"),
+        pytest.param(SMALL + FOLDS, (1, "batch of 1"), 4, id="folds of one model"),
+        pytest.param(SMALL + FOLDS_BY_BATCH, (1, "batch of 1"), 4, id="folds, of one batch"),
+        pytest.param(SMALL + OWN_LOOP, (3, "batch"), 3, id="own loop"),
+        pytest.param(SMALL + OWN_REPORTS, (3, "batch"), 3, id="own loop and reports"),
+        pytest.param(SMALL + SMALLER_BATCHES, (3, "batch"), 3, id="fit after a failed one"),
     ],
 )
 def test_what_cannot_be_picked_up_starts_again_and_says_so(
-    attempts: Attempts, tmp_path: Path, text: str, epoch: int, where: str, reported: int
+    attempts: Attempts, tmp_path: Path, text: str, where: tuple[int, str], reported: int
 ) -> None:
     put = Put(attempts, tmp_path, text)
-    expected = put.whole_and_killed(epoch, where, reported=reported)
+    expected = put.whole_and_killed(*where, reported=reported)
     first = (put.trial_directory / "log.txt").read_text()
     assert "an interrupted trial starts again" in first
     result = put.attempt(number=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import doctest
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 
 from hptune.core import data_parallel
 from hptune.errors import ModelFileError
-from hptune.training.strategies import batches
+
+if TYPE_CHECKING:
+    from hptune.training.strategies import batches
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import it for these tests alone: it imports Keras, and every process collects this file."""
+    globals()["batches"] = importlib.import_module("hptune.training.strategies.batches")
 
 
 def test_the_examples_in_the_docstrings() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hptune.core.data_parallel import DATA_PARALLEL
-from hptune.training.strategies import equal_weights
 from hptune.training.strategies.base import Method, ParallelTrainingError, Strategy
 
 A, B = np.ones(3), np.zeros((2, 2))
@@ -40,10 +39,15 @@ class Ranks:
         self.others = others
 
     def gather(self, data: bytes) -> list[bytes]:
+        from hptune.training.strategies import equal_weights
+
         return [data, *(b"".join(equal_weights._digests(each).values()) for each in self.others)]
 
 
 def check(ranks: Ranks | None, *weights: Mapping[str, Any]) -> None:
+    # Here, as it imports Keras, and every process of the tests collects this file.
+    from hptune.training.strategies import equal_weights
+
     strategy = OnDevices(ranks, len(weights), DATA_PARALLEL)  # type: ignore[arg-type]
     strategy.weights = weights
     equal_weights.check(strategy, None, "batch 1")

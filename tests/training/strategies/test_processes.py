@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hptune.training.strategies.own_batches import OwnBatches, class_weights
 from parallel_fits import BESIDE_OWN_DDP, TRAININGS
 from rank_processes import run_ranks
 from requirements import require
@@ -113,6 +112,8 @@ def test_own_batches_of_arrays_and_datasets() -> None:
     import keras
     import tensorflow as tf
 
+    from hptune.training.strategies.own_batches import OwnBatches
+
     x = np.arange(10.0).reshape(10, 1)
 
     class Batches(keras.utils.PyDataset):  # type: ignore[misc]
@@ -143,6 +144,8 @@ def test_own_batches_of_arrays_and_datasets() -> None:
 
 
 def test_class_weights_are_those_of_keras() -> None:
+    from hptune.training.strategies.own_batches import class_weights
+
     weights = {0: 0.5, 2: 3.0}
     expected = [3.0, 1.0, 0.5]
     for targets in (np.array([2, 1, 0]), np.array([[2], [1], [0]]), np.eye(3)[[2, 1, 0]]):

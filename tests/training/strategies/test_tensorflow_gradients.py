@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hptune.errors import ModelFileError
-from hptune.training.strategies.tensorflow_gradients import weighted_gradients
+
+
+def weighted_gradients(optimizer: Any) -> AbstractContextManager[Any]:
+    # Here, as it imports Keras, and every process of the tests collects this file.
+    from hptune.training.strategies import tensorflow_gradients
+
+    return tensorflow_gradients.weighted_gradients(optimizer)
 
 
 @pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm", "clipvalue"])
