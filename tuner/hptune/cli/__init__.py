@@ -5,7 +5,8 @@ Reads options, calls `master`, `doctor` or `hptune.Study`, prints results and se
 Offers: `main`, the entry point.
 
 May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage`, `config`,
-`worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`.
+`worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`,
+`ask_tell`.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _trials(view: StudyView, facts: Mapping[str, str], now: float) -> Iterator[s
         yield f"Poor trials were pruned by {pruner}{rungs}."
     if view.failures:
         yield f"The failures were {'; '.join(map(str, view.failures))}."
-    costs = costs_of(view.attempts, now=None if view.master is None else now)
+    costs = costs_of(view.attempts, now=now if view.is_live else None)
     gpus = f" and {text.held(costs.gpu_hours, 'GPU')}" if costs.gpu_hours else ""
     yield f"The trials took {text.held(costs.core_hours, 'core')}{gpus}."
 
