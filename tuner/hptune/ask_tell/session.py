@@ -441,6 +441,8 @@ def _no_trial(study: FollowedStudy) -> NoTrialError:
     if finish is not None:
         return StudyOverError(f"the study in {directory} is over: {finish.reason}")
     others = plural(len(study.engine.leased), "trial")
+    if study.engine.is_stopping:
+        return NoTrialError(f"the study in {directory} stops; other programs still have {others}")
     return NoTrialError(
         f"no trial of {directory} is free now: other programs have {others}; ask again when one is "
         "told, or past its lease"

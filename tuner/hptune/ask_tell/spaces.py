@@ -70,8 +70,9 @@ def read_space(space: Any) -> tuple[Found, ObjectiveSource]:
     if isinstance(space, str | Path) and Path(space).suffix == ".py":
         source = ObjectiveSource(SourceKind.FILE, str(Path(space).absolute()))
         return read_code(source, quiet=True), source
+    is_complete = space is not None and not callable(space)
     declared = tuple(_declared(space).to_json())
-    found = Found(is_keras=False, space=declared, constants={})
+    found = Found(is_keras=False, space=declared, constants={}, is_complete=is_complete)
     return found, ObjectiveSource(SourceKind.ASKED, "")
 
 

@@ -11,11 +11,12 @@ from typing import Any, overload
 
 from ..config.asked import asked
 from ..config.kinds import duration
+from ..config.reference import OPEN_STUDY, in_python
 from ..config.resolved import resolve
 from ..config.settings import SETTINGS, StudySettings
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
-from ..errors import NoTrialError, StudyOverError, UsageError
+from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
 from ..master.plan import check_earlier, plan_start
 from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
@@ -81,17 +82,22 @@ def open_study(
         UsageError: An argument is unknown or not allowed, or differs from what the study has.
         StudyError: A master runs the study, or it cannot be written.
     """
-    directory = StudyDirectory(path)
-    given = _by_field(settings)
-    if objective is not None:
-        given["objectives"] = objective
-    lease_seconds = _lease(lease)
-    declared = None if space is None else read_space(space)
-    if not directory.has_ledger:
-        _create(directory, declared or read_space(None), given)
-    session = Session(directory)
-    changes = Changes(settings=given, accept_space=accept_space, retry_failed=retry_failed)
-    session.open(changes, None if declared is None else declared[0])
+    try:
+        directory = StudyDirectory(path)
+        given = _by_field(settings)
+        if objective is not None:
+            given["objectives"] = objective
+        lease_seconds = _lease(lease)
+        declared = None if space is None else read_space(space)
+        if not directory.has_ledger:
+            _create(directory, declared or read_space(None), given)
+        session = Session(directory)
+        changes = Changes(settings=given, accept_space=accept_space, retry_failed=retry_failed)
+        session.open(changes, None if declared is None else declared[0])
+    except HptuneError as error:
+        error.message = in_python(error.message, OPEN_STUDY)
+        error.args = (error.message, error.detail)
+        raise
     return AskedStudy(session, lease_seconds=lease_seconds)
 
 

@@ -75,7 +75,7 @@ class ObjectiveSource:
     def shown(self) -> str:
         """What messages call it."""
         if self.kind is SourceKind.ASKED:
-            return "this study, which has no code"
+            return "the programs that ask"
         return self.path if self.kind is SourceKind.FILE else "your model function"
 
 
