@@ -379,7 +379,7 @@ def test_a_wrong_result_changes_nothing(
     study = opened(path)
     trial = study.ask()
     with pytest.raises(UsageError, match=message):
-        study.tell(trial, **metrics)
+        trial.tell(**metrics)
     assert study.tell(trial, loss=0.5).value == 0.5
 
 

@@ -45,7 +45,7 @@ class Death:
             ledger._connection.set_trace_callback(lambda _: self.count())
             return ledger
 
-        Ledger.open = traced  # type: ignore[method-assign, assignment]
+        Ledger.open = traced  # type: ignore[method-assign]
         self._is_ready = True
 
     def _on_audit(self, event: str, arguments: tuple[Any, ...]) -> None:

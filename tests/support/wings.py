@@ -61,7 +61,7 @@ WINGS = {
         },
     ),
     "ask and tell": Wing(
-        ("hptune.ask_tell",),
+        ("hptune.ask_tell", "hptune.cli.telling"),
         doors={"hptune.cli.running": "`hptune resume` opens a study without code to programs"},
     ),
     "parallel": Wing(

@@ -46,7 +46,6 @@ from ..master.resume_plan import (
     plan_resume,
     resume_request,
 )
-from ..master.run import refuse_second_master
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader
 from ..storage.lock import MasterLock
@@ -207,7 +206,7 @@ class Session:
 
         return self._call(end)
 
-    def running_attempt(self, number: int, attempt: int | None) -> tuple[AttemptId, Trial]:
+    def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, Trial]:
         """Return the attempt of a trial that a program has asked for.
 
         Args:
@@ -219,11 +218,11 @@ class Session:
             TrialOverError: It does not run.
         """
 
-        def find(study: FollowedStudy) -> tuple[AttemptId, Trial]:
+        def find(study: FollowedStudy) -> tuple[LeasedAttempt, Trial]:
             trial = _trial(study, number)
             last = max(0, trial.attempts - 1)
             name = AttemptId(number, last if attempt is None else attempt)
-            return self._running(study, name).attempt.id, trial
+            return self._running(study, name), trial
 
         return self._call(find)
 
@@ -355,6 +354,8 @@ class Session:
         past = study.past
         try:
             if not study.is_open:
+                from ..master.run import refuse_second_master  # loads what runs trials
+
                 refuse_second_master(self.directory)
                 study.recover()
             changes = allowed_changes(changes, past)

@@ -14,6 +14,7 @@ from ..config.kinds import duration
 from ..config.reference import OPEN_STUDY, in_python
 from ..config.resolved import resolve
 from ..config.settings import SETTINGS, StudySettings
+from ..core.seeds import training_seed
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
 from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
@@ -198,17 +199,20 @@ class AskedStudy(Study):
         number, dot, attempt = str(trial).partition(".")
         if not number.isdecimal() or (dot and not attempt.isdecimal()):
             raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
-        name, found = self._session.running_attempt(int(number), int(attempt) if attempt else None)
+        leased, found = self._session.running_attempt(
+            int(number), int(attempt) if attempt else None
+        )
+        facts = self._reader.facts()
         again = AskedTrial(
             self._session,
-            name,
+            leased.attempt.id,
             found.params,
-            seed=0,
+            seed=training_seed(facts["seed"], found.number),
             goals=self.goals,
-            epochs=self._reader.facts()["epochs"],
+            epochs=facts["epochs"],
             space=self.space,
         )
-        again.remember(self._reader.reports(name.trial))
+        again.remember(self._reader.reports(found.number), leased.halt)
         return again
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.attempt import AttemptId, CameBack, Cause, Ending, Report, ReportedValue
+from ..core.attempt import AttemptId, CameBack, Cause, Ending, Halt, Report, ReportedValue
 from ..core.goals import Goals, unknown_metric
 from ..core.messages import Event, ParametersUsed, Reported
 from ..core.space.space import SearchSpace
@@ -92,13 +92,16 @@ class AskedTrial(TrialContext):
         hp.on_declaration = self._declare
         return hp
 
-    def remember(self, reports: Sequence[ReportedValue]) -> None:
-        """Take in what other processes have reported of this attempt."""
+    def remember(self, reports: Sequence[ReportedValue], halt: Halt | None) -> None:
+        """Take in what other processes have reported of this attempt, and were answered."""
         steps: dict[int, dict[str, float]] = {}
         for each in reports:
             if each.attempt == self.attempt.number:
                 steps.setdefault(each.step, {})[each.metric] = each.value
         self._reports = [Report(step, metrics) for step, metrics in steps.items()]
+        if halt is not None:
+            self.request_stop(halt)
+            self._was_told = True
 
     # --- to the study -----------------------------------------------------------------------
 
