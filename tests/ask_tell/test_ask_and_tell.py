@@ -500,14 +500,36 @@ def test_a_study_of_a_master_that_has_ended(of_a_master: Path) -> None:
     assert replay(StudyDirectory(of_a_master)).difference is None
 
 
-def test_a_running_master_is_not_disturbed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_beside_a_master_is_refused(
+    of_a_master: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hptune.ask_tell.session._MASTER_SECONDS", 0.05)
+    directory = StudyDirectory(of_a_master)
+    with directory.acquire(), pytest.raises(StudyLockedError) as caught:
+        hptune.open_study(of_a_master)
+    assert "is run by process" in caught.value.message
+    assert f"`hptune stop {directory}`" in caught.value.message
+
+
+def test_a_master_takes_a_study_over_from_programs(cli: InProcess) -> None:
+    model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
+    path = cli.directory / "mine"
+    study = hptune.open_study(path, model, "objective:min", trials=3, search="random")
+    trial = study.ask()
+    study.tell(study.ask(), objective=0.5)
+    assert cli("resume", "mine", "-q").code == 0
+    assert states(study) == [TrialState.COMPLETE] * 3
+    with pytest.raises(TrialOverError, match=r"a master has run the study since attempt 0\.0"):
+        study.tell(trial, objective=0.0)
+    assert replay(StudyDirectory(path)).difference is None
+
+
+def test_calls_of_others_are_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(path)
     trial = study.ask()
-    reader = LedgerReader(StudyDirectory(path))
-    run = reader.run_state()
-    assert run.without_master
+    monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 0.1)
     with StudyDirectory(path).acquire():
-        monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 0.1)
         with pytest.raises(StudyLockedError):
             study.tell(trial, loss=0.5)
+        assert Study(path).view().state is StudyState.OPEN, "the lock is held for a moment"
     assert study.tell(trial, loss=0.5).value == 0.5
