@@ -9,14 +9,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..clusters.layout import WorkerLayout
-from ..config.parallel_trials import Carrier
-from ..config.resolved import Resolved
-from ..config.settings import BY_NAME, SETTINGS
 from ..core.attempt import AttemptId, Ending, Halt, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
@@ -31,10 +27,8 @@ from ..core.messages import (
     WorkerLeaving,
     WorkerLeft,
 )
-from ..core.resources import Capacity, Resources
 from ..core.space.space import SearchSpace
-from ..core.table import Section
-from ..core.trial import Suggestion, Trial, TrialState
+from ..core.trial import Trial, TrialState
 from ..errors import NoTrialError, StudyLockedError, StudyOverError, TrialOverError, UsageError
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.recovery import discard_journals
@@ -53,6 +47,7 @@ from ..storage.whose import Use
 from ..text import plural
 from ..user_code.model_file import Found
 from .followed import FollowedStudy
+from .places import PLACE, AskersPlaces, check_settings, stored_code
 
 T = TypeVar("T")
 
@@ -61,19 +56,6 @@ PATIENCE_SECONDS = 60.0
 
 _MASTER_SECONDS = 1.0
 """Time after which a call that waits looks whether a master runs the study."""
-
-_PLACE = Capacity(cpus=(0,))
-"""What a program is counted as in the budget: one core."""
-
-
-_SECTIONS = (Section.GOAL, Section.SEARCH, Section.AMOUNT, Section.PRUNING, Section.FAILURES)
-SETTINGS_OF_PROGRAMS = {
-    each.name
-    for each in SETTINGS
-    if each.section in _SECTIONS
-    and each.name not in ("entry", "trial_timeout_seconds", "hang_timeout_seconds")
-}
-"""The settings of a study whose trials programs train; the others are of hptune's own workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +71,6 @@ class GivenTrial:
     start: Start
     space: SearchSpace
     epochs: int | None
-
-
-class AskersPlaces:
-    """What a plan asks of the workers, where these are programs that ask for one trial each."""
-
-    def placed(self, resolved: Resolved) -> tuple[WorkerLayout, Carrier]:
-        """Return that a trial holds one core, whatever the program uses."""
-        del resolved
-        return WorkerLayout(cores=[_PLACE.cpus], resources=Resources(cpus=1, gpus=0)), Carrier()
-
-    def at_once(self, layout: WorkerLayout) -> int:
-        """Return that programs come one by one, as nobody knows how many there will be."""
-        return layout.at_once
-
-    def sized(self, space: SearchSpace, suggestions: Sequence[Suggestion]) -> Sequence[Suggestion]:
-        """Return suggestions as they are."""
-        del space
-        return suggestions
 
 
 class Session:
@@ -360,7 +324,7 @@ class Session:
                 study.recover()
             changes = allowed_changes(changes, past)
             request = resume_request(changes, past)
-            plan = plan_resume(request, past, found or _stored_code(past), AskersPlaces())
+            plan = plan_resume(request, past, found or stored_code(past), AskersPlaces())
             is_same = plan.settings == past.settings and not (plan.added or plan.retried)
             if study.is_open and is_same and plan.space == study.search.space:
                 return study
@@ -398,35 +362,11 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     )
 
 
-def check_settings(given: Iterable[str]) -> None:
-    """Check that settings are of use where programs train the trials.
-
-    Raises:
-        UsageError: One is for workers of hptune's own.
-    """
-    if (name := next((name for name in given if name not in SETTINGS_OF_PROGRAMS), None)) is None:
-        return
-    raise UsageError(
-        f"{BY_NAME[name].flag} is for workers of hptune's own, and here programs train the trials; "
-        "leave it out"
-    )
-
-
-def _stored_code(past: Past) -> Found:
-    """Return what a study's code has declared, as the study has it."""
-    return Found(
-        is_keras=past.facts["is_keras"],
-        space=tuple(past.facts["declared_space"]),
-        constants={},
-        entry=past.settings.entry,
-    )
-
-
 def _given(study: FollowedStudy, lease_seconds: float) -> Start | None:
     """Let a program join that takes one trial; return None if there is none for it."""
     now, host = study.now(), socket.gethostname()
     worker = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-    joined = WorkerJoined(now, worker, host, _PLACE, lease_seconds=lease_seconds)
+    joined = WorkerJoined(now, worker, host, PLACE, lease_seconds=lease_seconds)
     start = next((each for each in study.happen(joined) if isinstance(each, Start)), None)
     if start is None:
         study.happen(WorkerLeft(now, worker, "there was no trial for it"))

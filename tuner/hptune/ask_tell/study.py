@@ -25,7 +25,8 @@ from ..storage.ledger import Ledger
 from ..study.study import Study
 from ..user_code.model_file import Found, ObjectiveSource
 from ..worker.dask.versions import installed
-from .session import SETTINGS_OF_PROGRAMS, AskersPlaces, Session, check_settings
+from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
+from .session import Session
 from .spaces import read_space
 from .trial import AskedTrial
 
