@@ -12,7 +12,6 @@ from typing import Any
 
 from ..core.space.space import SearchSpace
 from ..errors import SpaceError, UsageError
-from ..master.code_reader import read_code
 from ..training.hyperparameters import HyperParameters
 from ..user_code.model_file import Found, ObjectiveSource, SourceKind
 
@@ -68,6 +67,8 @@ def read_space(space: Any) -> tuple[Found, ObjectiveSource]:
         ModelFileError: The model file cannot be used.
     """
     if isinstance(space, str | Path) and Path(space).suffix == ".py":
+        from ..master.code_reader import read_code  # loads what runs the user's code
+
         source = ObjectiveSource(SourceKind.FILE, str(Path(space).absolute()))
         return read_code(source, quiet=True), source
     is_complete = space is not None and not callable(space)
