@@ -21,7 +21,7 @@ JSON = (DOCS / "reference" / "json.md").read_text()
 def names(start: str) -> list[str]:
     """Return the names in the paragraph or item that begins with these words."""
     paragraph = re.split(r"\n\n|\n- ", PAGE.partition(start)[2])[0]
-    return re.findall(r"`(\w+)`", paragraph)
+    return re.findall(r"`([\w-]+)`", paragraph)
 
 
 def public(of: type) -> set[str]:

@@ -60,6 +60,10 @@ WINGS = {
             "hptune.reporting.results.trials": "trials and show those on trials",
         },
     ),
+    "ask and tell": Wing(
+        ("hptune.ask_tell", "hptune.cli.telling"),
+        doors={"hptune.cli.running": "`hptune resume` opens a study without code to programs"},
+    ),
     "parallel": Wing(
         (
             "hptune.executors.parallel",

@@ -10,8 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ask_tell.spaces import Boolean, Choice, Fixed, Float, Int
+    from .ask_tell.study import open_study
     from .core.resources import Resources
-    from .errors import HptuneError, StudyError, UsageError
+    from .errors import HptuneError, NoTrialError, StudyError, StudyOverError, UsageError
     from .study.study import Study
     from .training.context import TrialPruned, report
     from .training.hyperparameters import HyperParameters
@@ -24,22 +26,27 @@ if TYPE_CHECKING:
 _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 __all__ = [
-    "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",
-    "UsageError", "keras_callback", "lightning_callback", "report", "run_program",
+    "Boolean", "Choice", "Fixed", "Float", "HptuneError", "HyperParameters", "Int", "NoTrialError",
+    "Resources", "Study", "StudyError", "StudyOverError", "TrialPruned", "Tuner", "UsageError",
+    "keras_callback", "lightning_callback", "open_study", "report", "run_program",
     "transformers_callback",
 ]  # fmt: skip
 
 _HOMES = {
+    **dict.fromkeys(("Boolean", "Choice", "Fixed", "Float", "Int"), ".ask_tell.spaces"),
     "HptuneError": ".errors",
     "HyperParameters": ".training.hyperparameters",
+    "NoTrialError": ".errors",
     "Resources": ".core.resources",
     "Study": ".study.study",
     "StudyError": ".errors",
+    "StudyOverError": ".errors",
     "TrialPruned": ".training.context",
     "Tuner": ".tuner",
     "UsageError": ".errors",
     "keras_callback": ".training.keras.reporting_callback",
     "lightning_callback": ".training.torch_callbacks",
+    "open_study": ".ask_tell.study",
     "report": ".training.context",
     "run_program": ".training.program",
     "transformers_callback": ".training.torch_callbacks",

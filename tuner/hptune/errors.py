@@ -132,6 +132,18 @@ class StudyLockedError(StudyError):
     """Another master is running this study."""
 
 
+class NoTrialError(StudyError):
+    """A program asked for a trial, and none is free now; try again later."""
+
+
+class StudyOverError(NoTrialError):
+    """A program asked for a trial, and the study has no more."""
+
+
+class TrialOverError(StudyError):
+    """A program told something of a trial that is over, or that another program has now."""
+
+
 class StorageFullError(StudyError):
     """The study's file system is full, or does not allow writing."""
 

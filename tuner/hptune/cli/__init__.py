@@ -5,7 +5,8 @@ Reads options, calls `master`, `doctor` or `hptune.Study`, prints results and se
 Offers: `main`, the entry point.
 
 May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage`, `config`,
-`worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`.
+`worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`,
+`ask_tell`, `training`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from .reading import best, list_studies, log, replay, show, space, status, trial
 from .running import resume, run
 from .scaling import scaling
 from .slurm import slurm
+from .telling import ask, report_step, tell, wait
 
 _ELSEWHERE = {
     "clean": "to delete a study, delete its directory",
@@ -162,8 +164,8 @@ def main() -> None:
 
 _COMMANDS = (
     *(run, resume, stop, pause, enqueue, note, status, best, trials, show, log, list_studies),
-    *(space, report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
-    guide,
+    *(ask, tell, report_step, wait, space, report, dashboard, export, replay, scaling, scheduler),
+    *(worker, certs, slurm, doctor, guide),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

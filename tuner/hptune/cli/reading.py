@@ -103,7 +103,9 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
             words.append(master.text())
         return "\n".join(filter(None, words))
 
-    return Watched(state, is_over, view, watched_jobs_text(found.path, now=now))
+    return Watched(
+        state, is_over and not view.is_open, view, watched_jobs_text(found.path, now=now)
+    )
 
 
 def _state_before(master: MasterJob) -> str:

@@ -276,6 +276,11 @@ def resume(
 
     study = StudyDirectory(directory)
     changes = Changes(settings=settings, accept_space=accept_space, retry_failed=retry_failed)
+    if _has_no_code(study):
+        from ..ask_tell.session import open_again
+
+        echo(open_again(study, changes))
+        return
     if detach:
         from ..master.detached import detach_again
 
@@ -288,6 +293,16 @@ def resume(
     _run_and_close(
         study, lambda display: resume_study(study, changes, display=display), quiet=quiet
     )
+
+
+def _has_no_code(study: StudyDirectory) -> bool:
+    """Return whether programs train the study's trials, and hptune has no code to run."""
+    from ..storage.ledger import LedgerReader
+    from ..study.view_reading import settings_of
+    from ..user_code.model_file import SourceKind
+
+    source = settings_of(study, LedgerReader(study).facts()).source
+    return source.kind is SourceKind.ASKED
 
 
 def _note(line: str) -> None:

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,8 @@ _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "dire
 
 _SWITCHES = {"--retry-failed": "retry_failed", "--accept-space": "accept_space"}
 """Arguments of `Tuner` for the options of `hptune resume` that have no value."""
+OPEN_STUDY = "hptune.open_study"
+"""Stands for a function's name where programs ask for the trials."""
 _NEW_STUDY = "hptune run … --study "
 
 _HEAD = """\
@@ -62,7 +64,7 @@ def in_python(message: str, function: str = "...") -> str:
         command, flag, value = found.groups()
         if command and command.startswith(_NEW_STUDY):
             study = command.removeprefix(_NEW_STUDY)
-            return f"`Tuner({function}, directory={study!r}).fit()`"
+            return f"`{_call(function, study, [])}`"
         if command:
             return f"`{resume_call(command, function) or command}`"
         name = _ARGUMENTS.get(flag) or _SWITCHES.get(flag)
@@ -91,6 +93,8 @@ def resume_call(command: str, function: str = "...") -> str:
 
     >>> resume_call("hptune resume studies/a-1 --timeout 4h", "build_model")
     "Tuner(build_model, directory='studies/a-1', timeout='4h', resume=True).fit()"
+    >>> resume_call("hptune resume studies/a-1 --trials 9", OPEN_STUDY)
+    "hptune.open_study('studies/a-1', trials=9)"
     >>> resume_call("hptune resume studies/a-1 --retry-failed")
     "Tuner(..., directory='studies/a-1', resume=True, retry_failed=True).fit()"
     """
@@ -101,10 +105,17 @@ def resume_call(command: str, function: str = "...") -> str:
     flags, values = words[1::2], words[2::2]
     if begin or not words or len(flags) != len(values) or not _ARGUMENTS.keys() >= set(flags):
         return ""
-    given = [f"directory={words[0]!r}"]
-    for flag, value in zip(flags, values, strict=True):
-        given.append(f"{_ARGUMENTS[flag]}={_python_value(value)}")
-    return f"Tuner({', '.join((function, *given, 'resume=True', *switches))}).fit()"
+    pairs = zip(flags, values, strict=True)
+    given = [f"{_ARGUMENTS[flag]}={_python_value(value)}" for flag, value in pairs]
+    resumes = [] if function == OPEN_STUDY else ["resume=True"]
+    return _call(function, words[0], [*given, *resumes, *switches])
+
+
+def _call(function: str, directory: str, given: Sequence[str]) -> str:
+    """Return the call of `Tuner`, or of `open_study`, for the study in a directory."""
+    if function == OPEN_STUDY:
+        return f"{OPEN_STUDY}({', '.join((repr(directory), *given))})"
+    return f"Tuner({', '.join((function, f'directory={directory!r}', *given))}).fit()"
 
 
 def given_options(settings: StudySettings) -> list[tuple[str, str]]:

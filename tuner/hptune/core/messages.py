@@ -25,7 +25,8 @@ from .user_requests import Note, UserAction
 class StudyOpened:
     """A master opened the study: the first one, or one after a stop or a crash.
 
-    Attempts that ran for an earlier master have ended.
+    Attempts that ran for an earlier master have ended. Those of programs that ask for trials run on
+    if such a program opens it again, as with a new limit.
 
     Attributes:
         config: The configuration from now on.
@@ -37,6 +38,8 @@ class StudyOpened:
         retries_nodes: Whether the user wants failing nodes used again.
         was_handed_over: Whether the last master left on purpose, as its job was requeued: its
             attempts count as released, not as lost.
+        without_master: Whether no master runs it from now on: programs ask for its trials, and each
+            of their calls holds the study's lock for its moment.
     """
 
     at: float
@@ -47,6 +50,7 @@ class StudyOpened:
     retried: tuple[int, ...] = ()
     retries_nodes: bool = False
     was_handed_over: bool = False
+    without_master: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class WorkerJoined:
             unknown.
         gang: Name shared by the workers that were granted together, such as the nodes of one Slurm
             job; empty for a worker by itself.
+        lease_seconds: How long it may report nothing before its attempt is lost, if it is a program
+            that asked for one trial; None for a worker that others watch.
     """
 
     at: float
@@ -76,6 +82,7 @@ class WorkerJoined:
     capacity: Capacity
     ends_at: float | None = None
     gang: str = ""
+    lease_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

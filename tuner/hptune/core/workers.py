@@ -80,6 +80,7 @@ class Worker:
         gang: The name of the workers that it was granted together with; empty if by itself.
         reason: Why it was refused or drained.
         was_drained: Whether it took no more attempts, before it left or until now.
+        lease_seconds: How long it may report nothing; None if others watch it.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Worker:
     gang: str = ""
     reason: str = ""
     was_drained: bool = False
+    lease_seconds: float | None = None
 
     @property
     def is_there(self) -> bool:
@@ -233,6 +235,7 @@ def _moved(before: Worker | None, phase: Phase, event: RosterEvent) -> Worker:
                 capacity=event.capacity,
                 ends_at=event.ends_at,
                 gang=event.gang,
+                lease_seconds=event.lease_seconds,
             )
         case WorkerRefused():
             return Worker(

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
-from ..core.messages import StudyOpened
 from ..core.resources import Amount
-from ..core.study_config import StudyConfig
 from ..executors.base import Executor
 from ..files.file_errors import storage_errors
 from ..storage.artifacts import StudyFiles
@@ -23,7 +21,7 @@ from .loop import SplitChooser, StudyLoop
 from .observers import RunObservers, StudyRecorder
 from .plan import RunPlan
 from .stop_requests import StopRequests
-from .suggester import ask_ahead, sampler_maker, sized
+from .suggester import sampler_maker, sized
 from .workforce import UNLIMITED_TRIALS, Workforce
 
 
@@ -80,7 +78,7 @@ def compose(
     return StudyLoop(
         engine=run.engine,
         recorder=StudyRecorder(run.ledger, observers.notifications),
-        make_sampler=sized(make_sampler, workers.code.sized),
+        make_sampler=sized(make_sampler, workers.sized),
         space=plan.space,
         executor=executor,
         clock=workers.clock,
@@ -90,46 +88,6 @@ def compose(
         requests=lambda: [*workers.take_excluded(), *requests()],
         required_workers=workers.cluster.required_workers,
         split=split,
-    )
-
-
-def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
-    """Return the event that opens the study for this run.
-
-    Args:
-        plan: The plan of the run.
-        at: The time, in seconds since the epoch.
-        splits: Whether the devices of each trial are chosen by what was measured.
-    """
-    settings = plan.settings
-    config = StudyConfig(
-        trials=settings.budget_trials,
-        goals=plan.goals,
-        seed=plan.seed,
-        resources=plan.layout.resources,
-        measured=plan.layout.measured,
-        learns=plan.asked.sampler.learns,
-        splits=splits,
-        ask_ahead=ask_ahead(plan.asked.sampler),
-        pruner=plan.resolved.pruner,
-        max_failures=settings.max_failures,
-        same_failure_limit=settings.same_failure_limit,
-        failure_rules=settings.failure_rules,
-        budget=settings.device_budget,
-        confirm=settings.confirm,
-        confirm_repeats=settings.confirm_times,
-        keep_checkpoints=settings.keep_checkpoints,
-    )
-    space = tuple(plan.space.to_json())
-    return StudyOpened(
-        at,
-        config,
-        space=space,
-        go_on=plan.go_on,
-        added=plan.added,
-        retried=plan.retried,
-        retries_nodes=plan.retries_nodes,
-        was_handed_over=plan.was_handed_over,
     )
 
 

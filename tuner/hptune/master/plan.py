@@ -5,26 +5,26 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..clusters.layout import WorkerLayout
 from ..config.asked import Asked
 from ..config.objectives import goals_to_json
-from ..config.parallel_trials import Carrier, carrier_of
+from ..config.parallel_trials import Carrier
 from ..config.resolved import Resolved, epochs_notes, space_notes, with_search
 from ..config.settings import StudySettings
-from ..core.goals import ENERGY, NO_ENERGY, Goals
+from ..core.goals import Goals
+from ..core.messages import StudyOpened
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
+from ..core.study_config import StudyConfig
 from ..core.trial import Suggestion
-from ..errors import UsageError
 from ..files.access import is_file
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..storage.directory import StudyDirectory
 from ..user_code.model_file import SourceKind
-from ..worker.monitoring.energy import can_be_read
-from .workforce import Workforce
+from .suggester import ask_ahead
 
 if TYPE_CHECKING:
     from .earlier.read import Earlier
@@ -104,6 +104,47 @@ class RunPlan:
             "warm_start": [study.to_json() for study in self.studies],
         }
 
+    def opened(
+        self, *, at: float, splits: bool = False, without_master: bool = False
+    ) -> StudyOpened:
+        """Return the event that opens the study for this run.
+
+        Args:
+            at: The time, in seconds since the epoch.
+            splits: Whether the devices of each trial are chosen by what was measured.
+            without_master: Whether programs ask for its trials.
+        """
+        settings = self.settings
+        config = StudyConfig(
+            trials=settings.budget_trials,
+            goals=self.goals,
+            seed=self.seed,
+            resources=self.layout.resources,
+            measured=self.layout.measured,
+            learns=self.asked.sampler.learns,
+            splits=splits,
+            ask_ahead=ask_ahead(self.asked.sampler),
+            pruner=self.resolved.pruner,
+            max_failures=settings.max_failures,
+            same_failure_limit=settings.same_failure_limit,
+            failure_rules=settings.failure_rules,
+            budget=settings.device_budget,
+            confirm=settings.confirm,
+            confirm_repeats=settings.confirm_times,
+            keep_checkpoints=settings.keep_checkpoints,
+        )
+        return StudyOpened(
+            at,
+            config,
+            space=tuple(self.space.to_json()),
+            go_on=self.go_on,
+            added=self.added,
+            retried=self.retried,
+            retries_nodes=self.retries_nodes,
+            was_handed_over=self.was_handed_over,
+            without_master=without_master,
+        )
+
     def header(
         self,
         study: str,
@@ -178,14 +219,31 @@ def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list
     return notes_on_last_study(others, settings.source.path)
 
 
-def plan_start(resolved: Resolved, workers: Workforce, directory: StudyDirectory) -> RunPlan:
+class Places(Protocol):
+    """What a plan asks those whose workers run the trials."""
+
+    def placed(self, resolved: Resolved) -> tuple[WorkerLayout, Carrier]:
+        """Return how cores are divided, and what trains on several devices.
+
+        Raises:
+            UsageError: No worker can ever hold such a trial, or nothing can train it.
+        """
+
+    def at_once(self, layout: WorkerLayout) -> int:
+        """Return how many trials can run at once."""
+
+    def sized(self, space: SearchSpace, suggestions: Sequence[Suggestion]) -> Sequence[Suggestion]:
+        """Return suggestions with the resources that they ask for."""
+
+
+def plan_start(resolved: Resolved, workers: Places, directory: StudyDirectory) -> RunPlan:
     """Plan a new study, which is to be in a directory.
 
     Raises:
         UsageError: The workers can never hold a trial as settings and code ask for it.
     """
-    layout, carrier = placed(resolved, workers)
-    asked, why = with_search(resolved, at_once=workers.cluster.trials_at_once(layout))
+    layout, carrier = workers.placed(resolved)
+    asked, why = with_search(resolved, at_once=workers.at_once(layout))
     settings, code = asked.settings, resolved.code
     earlier = _earlier_studies(settings, resolved.goals, resolved.space)
     return RunPlan(
@@ -207,22 +265,3 @@ def plan_start(resolved: Resolved, workers: Workforce, directory: StudyDirectory
             *_notes_on_others(settings, directory),
         ),
     )
-
-
-def placed(resolved: Resolved, workers: Workforce) -> tuple[WorkerLayout, Carrier]:
-    """Return how cores are divided, and what trains on several devices.
-
-    Trials share no device if their times are compared.
-
-    Raises:
-        UsageError: The cluster can never hold such a trial, or nothing can train it.
-    """
-    layout = workers.layout(workers.code.usual(resolved.code))
-    workers.cluster.check_trial(layout.resources)
-    if "seconds_per_epoch" in resolved.goals.metrics:
-        layout = layout.without_sharing()
-    if ENERGY in resolved.goals.metrics:
-        cluster = workers.cluster
-        if cluster.is_local and not can_be_read(cluster.capacity.gpus):
-            raise UsageError(f"{NO_ENERGY}. Make one readable, or leave {ENERGY} out")
-    return layout, carrier_of(resolved.code, layout.resources, resolved.asked.settings)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..config.objectives import goals_of
-from ..config.plugins import find_sampler, pruner_maker
-from ..config.settings import StudySettings
+from ..config.plugins import pruner_maker
 from ..core.engine.engine import Engine
-from ..core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
+from ..core.messages import Ask, StudyOpened, Suggested
 from ..core.sampler import Sampler
-from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Params
-from ..errors import SpaceError
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader, StudyFacts
+from ..storage.ledger import LedgerReader
 from ..storage.whose import Use
 from ..text import plural
+from .followed_search import FollowedSearch, stored_sampler
 from .resume_checks import read_settings, replay_errors
-from .suggester import InformedSampler, sampler_maker
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,74 +105,31 @@ def replay(
     reader = LedgerReader(directory.open(Use.RUN))
     facts = reader.facts()
     settings = read_settings(directory, facts)
-    search = _Search(make_sampler or _maker(settings, facts), Engine(pruner_maker(settings)))
+    engine = Engine(pruner_maker(settings))
+    search = FollowedSearch(make_sampler or stored_sampler(settings, facts))
+    answers: dict[int, list[Params]] = {}
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):
-            search.begin(event)
+            search.begin(event, engine.trials)
+            answers = {}
         elif isinstance(event, Suggested):
             recorded = [suggestion.params for suggestion in event.suggestions]
-            again = search.answer(event.first_number)
+            again = answers.get(event.first_number, [])
             for i in range(max(len(recorded), len(again))):
                 pair = [each[i] if i < len(each) else None for each in (recorded, again)]
                 if _canonical(pair[0]) != _canonical(pair[1]):
                     return Replayed(same, Difference(event.first_number + i, *pair))
                 same += 1
         with replay_errors(directory):
-            commands = search.engine.handle(event)
+            commands = engine.handle(event)
         for command in commands:
-            search.carry_out(command)
-    return Replayed(same, None, others=len(tuple(search.engine.trials)) - same)
-
-
-class _Search:
-    """The part of the loop that carries out the engine's commands about suggestions."""
-
-    def __init__(self, make_sampler: Callable[[SearchSpace], Sampler], engine: Engine) -> None:
-        self.engine = engine
-        self._make_sampler = make_sampler
-        self._space = SearchSpace()
-        self._sampler: InformedSampler | None = None
-        self._answers: dict[int, list[Params]] = {}
-
-    def begin(self, opened: StudyOpened) -> None:
-        self._space = SearchSpace.from_json(opened.space)
-        self._sampler = InformedSampler(self._make_sampler, self._space, self.engine.trials)
-        self._answers = {}
-
-    def answer(self, first_number: int) -> list[Params]:
-        """Return what the sampler suggested for this trial number and those after it."""
-        return self._answers.get(first_number, [])
-
-    def carry_out(self, command: Command) -> None:
-        if self._sampler is None:
-            return
-        match command:
-            case Ask(numbers=numbers):
-                found = self._sampler.ask(numbers)
-                self._answers = {numbers[0]: [suggestion.params for suggestion in found]}
-            case Tell(trial=trial):
-                self._sampler.tell(trial)
-            case GrowSpace(declared=declared):
-                try:
-                    grown = self._space.extended(declared)
-                except SpaceError:
-                    return
-                if grown != self._space:
-                    self._space = grown
-                    self._sampler.grow(grown)
-            case _:
-                pass
-
-
-def _maker(settings: StudySettings, facts: StudyFacts) -> Callable[[SearchSpace], Sampler]:
-    return sampler_maker(
-        find_sampler(settings),
-        settings,
-        goals=goals_of(facts),
-        seed=operator.index(facts["seed"]),
-        studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
-    )
+            if isinstance(command, Ask):
+                found = search.ask(command.numbers)
+                answers = {command.numbers[0]: [suggestion.params for suggestion in found]}
+            else:
+                search.carry_out(command)
+    return Replayed(same, None, others=len(tuple(engine.trials)) - same)
 
 
 def _canonical(params: Params | None) -> str:

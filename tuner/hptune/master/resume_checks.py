@@ -25,7 +25,7 @@ from ..core.attempt import AttemptId
 from ..core.budget import DeviceBudget
 from ..core.engine.engine import Engine
 from ..core.goals import Goals
-from ..core.messages import Event, GrowSpace, Reported, StudyOpened
+from ..core.messages import Command, Event, GrowSpace, Reported, StudyOpened
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
@@ -77,7 +77,7 @@ class Past:
             for event in events:
                 self.handle(event)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: Event) -> list[Command]:
         """Take in an event; its commands are given again when the study is opened, if needed."""
         commands = self.engine.handle(event)
         if isinstance(event, Reported):
@@ -87,6 +87,7 @@ class Past:
         self.found_later.extend(
             command.declared for command in commands if isinstance(command, GrowSpace)
         )
+        return commands
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -129,6 +130,19 @@ def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings
         for study in facts["warm_start"]:
             EarlierStudy.from_json(study)
         return StudySettings.from_json(facts["settings"]).found_in(directory.path)
+
+
+def refuse_without_code(past: Past) -> None:
+    """Refuse to run a study whose trials programs train.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if past.settings.source.kind is SourceKind.ASKED:
+        raise UsageError(
+            f"the study in {past.directory} has no code that workers could run: programs ask for "
+            f"its trials. Continue it with hptune.open_study({str(past.directory.path)!r}, …)"
+        )
 
 
 def check_changes(settings: StudySettings, past: Past) -> None:

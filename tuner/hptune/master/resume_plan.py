@@ -26,9 +26,8 @@ from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.code_copy import changed_constants
 from ..user_code.model_file import Found
-from .plan import RunPlan, placed
+from .plan import Places, RunPlan
 from .resume_checks import Past, changeable, check_changes, check_constants, check_room
-from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
 """Sections whose settings, if they are changed, may give a study that has ended work to do."""
@@ -142,7 +141,7 @@ def resume_request(changes: Changes, past: Past) -> ResumeRequest:
     return request
 
 
-def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workforce) -> RunPlan:
+def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Places) -> RunPlan:
     """Plan how a study is resumed.
 
     Raises:
@@ -155,7 +154,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
     check_room(request.asked.settings, len(added), past)
     now, epochs = checked_code(request.asked, found), request.epochs
     resolved = Resolved(asked=now, code=found, goals=goals, epochs=epochs, space=space)
-    layout, carrier = placed(resolved, workers)
+    layout, carrier = workers.placed(resolved)
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     retried = engine.able_to_retry if request.retry_failed else ()
     return RunPlan(
@@ -168,7 +167,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         seed=facts["seed"],
         declared=declared,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
-        added=tuple(workers.code.sized(space, added)),
+        added=tuple(workers.sized(space, added)),
         layout=layout,
         carrier=carrier,
         notes=(

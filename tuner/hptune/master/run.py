@@ -32,12 +32,12 @@ from ..storage.whose import Use
 from ..text import duration, plural, step_word
 from ..worker.dask.versions import installed
 from .code_reader import reading
-from .compose import Run, compose, opened, study_access
+from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
-from .resume_checks import Past
+from .resume_checks import Past, refuse_without_code
 from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
@@ -155,7 +155,7 @@ def resume(
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open(Use.RUN)
-    _refuse_second_master(directory)
+    refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
     with contextlib.ExitStack() as stack:
@@ -164,6 +164,7 @@ def resume(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )
         past = Past.begin(directory, ledger.facts)
+        refuse_without_code(past)
         changes = allowed_changes(changes, past)
         with lock.beating():
             past.read(_noted_events(ledger, display))
@@ -213,13 +214,13 @@ def _noted_events(ledger: Ledger, display: RunDisplay) -> Iterator[Event]:
         yield event
 
 
-def _refuse_second_master(directory: StudyDirectory) -> None:
+def refuse_second_master(directory: StudyDirectory) -> None:
     """Check that no job waits that is to be the study's master."""
     if not exists(directory.path / "jobs") or directory.owner() is not None:
         return
-    from ..clusters.slurm_master import refuse_second_master  # loads what submits jobs
+    from ..clusters import slurm_master  # loads what submits jobs
 
-    refuse_second_master(directory)
+    slurm_master.refuse_second_master(directory)
 
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
@@ -294,7 +295,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
             # A run's time begins with the user's command, and so with what all displays show.
-            finish = loop.run(opened(plan, at=display.began_at, splits=splits), earlier)
+            finish = loop.run(plan.opened(at=display.began_at, splits=splits), earlier)
             requests.close()
         _record_end(run, finish.finish_reason, finish.reason)
         discard_journals(run.directory)
@@ -377,7 +378,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         run.directory.requests,
         run.engine,
         lambda: SearchSpace.from_json(run.ledger.facts["space"]),
-        run.workers.code.sized,
+        run.workers.sized,
     )
     return StopRequests(
         run.lock,

@@ -13,15 +13,22 @@ from typing import Self
 from ..clusters.base import Cluster
 from ..clusters.layout import UNREAD, WorkerLayout, checked_trial, resolve_layout
 from ..config.asked import Asked
+from ..config.parallel_trials import Carrier, carrier_of
+from ..config.resolved import Resolved
 from ..core.clock import SystemClock
+from ..core.goals import ENERGY, NO_ENERGY
 from ..core.messages import NodeExcluded
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
+from ..core.space.space import SearchSpace
+from ..core.trial import Suggestion
+from ..errors import UsageError
 from ..executors.base import Executor, RunContext
 from ..reporting.terminal.display import is_notebook
 from ..user_code.model_file import SourceKind
 from ..user_code.source_checks import check_source
 from ..worker.forkserver.client import ForkServer
+from ..worker.monitoring.energy import can_be_read
 from .code_reader import CodeReader
 
 UNLIMITED_TRIALS = 1_000_000
@@ -121,6 +128,32 @@ class Workforce:
         if self.code.is_sized:  # the user's code states the cores and GPUs of each trial
             layout = layout.without_sharing()
         return replace(layout, measured=()) if self.code.runs_elsewhere else layout
+
+    def placed(self, resolved: Resolved) -> tuple[WorkerLayout, Carrier]:
+        """Return how cores are divided, and what trains on several devices.
+
+        Trials share no device if their times are compared.
+
+        Raises:
+            UsageError: The cluster can never hold such a trial, or nothing can train it.
+        """
+        layout = self.layout(self.code.usual(resolved.code))
+        self.cluster.check_trial(layout.resources)
+        if "seconds_per_epoch" in resolved.goals.metrics:
+            layout = layout.without_sharing()
+        if ENERGY in resolved.goals.metrics:
+            cluster = self.cluster
+            if cluster.is_local and not can_be_read(cluster.capacity.gpus):
+                raise UsageError(f"{NO_ENERGY}. Make one readable, or leave {ENERGY} out")
+        return layout, carrier_of(resolved.code, layout.resources, resolved.asked.settings)
+
+    def at_once(self, layout: WorkerLayout) -> int:
+        """Return how many trials can run at once."""
+        return self.cluster.trials_at_once(layout)
+
+    def sized(self, space: SearchSpace, suggestions: Sequence[Suggestion]) -> list[Suggestion]:
+        """Return suggestions with the resources that they ask for, by the user's code."""
+        return self.code.sized(space, suggestions)
 
     def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> None:
         """Start or stop workers as the study needs them.

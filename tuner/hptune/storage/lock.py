@@ -41,6 +41,9 @@ from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, 
 
 logger = logging.getLogger(__name__)
 
+MOMENT_SECONDS = 3.0
+"""Who has had the lock for less may be no master, but write a note, or ask for a trial."""
+
 _SETTLE_SECONDS = 1.0
 """Seconds to wait after a takeover for other masters that saw the same stale lease.
 

@@ -11,13 +11,11 @@ from ..errors import StudyLockedError, UsageError
 from .asking import ask, check_exists, new_request
 from .directory import StudyDirectory
 from .ledger import Ledger, LedgerReader
+from .lock import MOMENT_SECONDS
 from .whose import Use
 
 _MOST_CHARACTERS = 10_000
 """Longest note."""
-
-_OTHERS_SECONDS = 3.0
-"""Who has the lock for less than this may write a note, too. A master answers; they do not."""
 
 _AGAIN_SECONDS = 0.05
 
@@ -48,7 +46,7 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
             f"the note has {len(note.text)} characters; allowed are 1 to {_MOST_CHARACTERS}, and "
             "none if a tag is given"
         )
-    give_up_at = time.monotonic() + _OTHERS_SECONDS
+    give_up_at = time.monotonic() + MOMENT_SECONDS
     while True:
         try:
             if directory.owner() is None:  # who has the lock may write, whoever asks
@@ -60,7 +58,7 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
             return
         except StudyLockedError:
             owner = directory.owner()
-        is_master = owner is not None and time.time() - owner.since > _OTHERS_SECONDS
+        is_master = owner is not None and time.time() - owner.since > MOMENT_SECONDS
         if is_master or time.monotonic() > give_up_at:
             break
         time.sleep(_AGAIN_SECONDS)

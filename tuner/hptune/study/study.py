@@ -392,8 +392,9 @@ class Study(Reports, Exports):
         of_trial = itertools.chain.from_iterable(p for p in given if p[0] in _OF_TRIAL)
         parts = ("hptune run", path(settings.source.path), shlex.join(of_trial), "--trials 1")
         run_one = " ".join(filter(None, parts))
-        if settings.source.kind is SourceKind.PICKLE:
-            command, run_one = "in Python, with Tuner(...) and the settings below", ""
+        if settings.source.kind is not SourceKind.FILE:
+            call = "Tuner" if settings.source.kind is SourceKind.PICKLE else "hptune.open_study"
+            command, run_one = f"in Python, with {call}(...) and the settings below", ""
         return Setup(
             command,
             [

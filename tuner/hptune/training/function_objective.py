@@ -37,6 +37,11 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     result = code.objective(hp, trial)
     if trial.rank:
         return Ending(Cause.RETURNED)  # rank 0's result counts
+    return ending_of(code, trial, result)
+
+
+def ending_of(code: UserCode, trial: TrialContext, result: Any) -> Ending:
+    """Return how a trial ends by the result of its training; raises what `run` does."""
     try:
         ending = _ending(code, trial, result)
     except (ModelFileError, UnknownMetric):

@@ -47,6 +47,8 @@ class SourceKind(enum.StrEnum):
 
     FILE = "file"
     PICKLE = "pickle"
+    ASKED = "asked"
+    """It reaches none: programs of the user's ask for trials and tell their results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class ObjectiveSource:
     @property
     def shown(self) -> str:
         """What messages call it."""
+        if self.kind is SourceKind.ASKED:
+            return "the programs that ask"
         return self.path if self.kind is SourceKind.FILE else "your model function"
 
 

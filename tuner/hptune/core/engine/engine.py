@@ -33,7 +33,7 @@ its own training seed::
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -77,7 +77,7 @@ from ..user_requests import UserAction
 from ..workers import Phase, RosterEvent, Worker, Workers
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
-from .records import TrialRecords
+from .records import LeasedAttempt, TrialRecords
 from .suggestion_requests import SuggestionRequests
 
 _NO_STUDY = StudyOpened(0.0, StudyConfig(trials=0, goals=Goals(()), seed=0))
@@ -217,9 +217,13 @@ class Engine:
             self._lifecycle = Lifecycle(event, self._make_pruner)
             self._dispatch = Dispatch(self._lifecycle)
         lost_at = self._last_event_at or event.at
-        commands = self._lifecycle.open(event, lost_at=lost_at)
+        leased = self.leased if event.without_master else ()
+        lost = [name for name in self._records.running if name not in leased]
+        commands = self._lifecycle.open(event, lost, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
         self._dispatch.open(event.config)
+        for name in leased:
+            self._dispatch.started(self._records.running[name])
         self.workers.handle(event)
         self._is_split_due = False
         searched = self._requests.searched + len(event.added)
@@ -397,6 +401,31 @@ class Engine:
     # --- out --------------------------------------------------------------------------------
 
     @property
+    def leased(self) -> Mapping[AttemptId, LeasedAttempt]:
+        """The running attempts of programs that asked for them, by their names."""
+        found = {}
+        for name, run in self._records.running.items():
+            worker = self.workers.get(run.attempt.placement.worker)
+            if worker is not None and worker.lease_seconds is not None:
+                found[name] = LeasedAttempt(
+                    run.attempt, run.halt, worker.lease_seconds, run.last_sign_at
+                )
+        return found
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the study stops, or has stopped."""
+        return self._stop_reason is not None
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether a worker that joins now may be given a trial."""
+        if self._finished or not (self._is_starting and self._dispatch.is_affordable):
+            return False
+        is_coming = bool(self._records.waiting) or not self._requests.is_over
+        return is_coming or self._lifecycle.promotion(is_last=False) is not None
+
+    @property
     def _confirmations(self) -> int:
         return len(self._records) - self._requests.searched
 
@@ -408,6 +437,10 @@ class Engine:
     def trials(self) -> Iterable[Trial]:
         """All trials, by number."""
         return (record.trial for record in self._records)
+
+    def trial(self, number: int) -> Trial | None:
+        """Return one trial; None if there is no such number."""
+        return self._records[number].trial if 0 <= number < len(self._records) else None
 
     @property
     def added(self) -> Sequence[Params]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..attempt import NO_BETTER, AttemptId, Cause, Ending, Halt, Outcome, Report, known_sum
@@ -43,15 +43,18 @@ class Lifecycle:
     def _goals(self) -> Goals:
         return self.config.goals
 
-    def open(self, opened: StudyOpened, *, lost_at: float) -> list[Command]:
+    def open(
+        self, opened: StudyOpened, lost: Sequence[AttemptId], *, lost_at: float
+    ) -> list[Command]:
         """Begin with a new master.
 
         Args:
             opened: The opening.
-            lost_at: When the attempts of the last master were lost, in seconds since the epoch.
+            lost: The attempts that ended with the last master.
+            lost_at: When that was, in seconds since the epoch.
         """
         commands: list[Command] = []
-        for name in list(self.records.running):
+        for name in lost:
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
             if opened.was_handed_over:
                 ending = Ending(Cause.RELEASED, reason="the job of its master was requeued")
@@ -151,7 +154,7 @@ class Lifecycle:
         if run.latest is None:
             run.first_step = report.step
             record.first_step = report.step if record.first_step is None else record.first_step
-        run.latest = report
+        run.latest, run.last_sign_at = report, self.records.at
         since = record.compared_step
         if not record.observe(report, self._goals) or record.trial.confirms is not None:
             return []

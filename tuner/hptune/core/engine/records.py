@@ -193,6 +193,7 @@ class AttemptRecord:
             once the order to prune is taken back.
         stopped_by: The user who stopped the trial; empty for nobody.
         first_step: The step of its first report.
+        last_sign_at: When it was placed or reported last, in seconds since the epoch.
     """
 
     attempt: Attempt
@@ -201,6 +202,28 @@ class AttemptRecord:
     next_halt: Halt | None = None
     stopped_by: str = ""
     first_step: int | None = None
+    last_sign_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedAttempt:
+    """The running attempt of a program that asked for it.
+
+    Attributes:
+        attempt: The attempt.
+        halt: Why the program is to stop; None if it is not.
+        lease_seconds: How long it may report nothing.
+        last_sign_at: When it asked or reported last, in seconds since the epoch.
+    """
+
+    attempt: Attempt
+    halt: Halt | None
+    lease_seconds: float
+    last_sign_at: float
+
+    def is_past_lease(self, at: float) -> bool:
+        """Return whether it has reported nothing for longer than its lease."""
+        return at > self.last_sign_at + self.lease_seconds
 
 
 class TrialRecords:
@@ -374,7 +397,8 @@ class TrialRecords:
         trial = self._trials[number]
         name = AttemptId(number, trial.trial.attempts)
         record = AttemptRecord(
-            Attempt(name, placement, nodes[0], placed_at=at, why=why, peer_nodes=nodes[1:])
+            Attempt(name, placement, nodes[0], placed_at=at, why=why, peer_nodes=nodes[1:]),
+            last_sign_at=at,
         )
         self._running[name] = record
         nodes_of = dict(zip((rank.worker for rank in placement.ranks), nodes, strict=True))

@@ -69,7 +69,7 @@ def facts_of(trials: StudyTrials, *, now: float, run_one: str = "") -> dict[str,
         ],
         "study": text.path(view.directory),
         "runOne": run_one,
-        "running": view.master is not None,
+        "running": view.is_live,
         "now": now,
     }
 
@@ -182,7 +182,7 @@ def curve_json(curves: Mapping[str, Curve]) -> dict[str, Any]:
 
 def _attempt(view: StudyView, attempt: Attempt) -> dict[str, Any]:
     used = attempt.usage
-    open_word = "running" if view.master is not None else INTERRUPTED
+    open_word = "running" if view.is_live else INTERRUPTED
     found = {
         "end": open_word
         if attempt.outcome is None

@@ -98,7 +98,7 @@ def make_report(
 ) -> ReportContents:
     """Return the contents of the report of a study; `rows` has those of an earlier one."""
     view = trials.view
-    seen = now if view.master is not None else run_figures.last_seen(trials)
+    seen = now if view.is_live else run_figures.last_seen(trials)
     search, _, state, written = head_lines(view, now)  # the headline has the progress
     shown = sections(trials, setup, now)
     titles = {each.name: html.escape(each.title) for each in shown}
@@ -109,7 +109,7 @@ def make_report(
         headline(view, answers_of(trials, now), titles, now=now),
         facts_of(trials, now=seen, run_one=setup.run_one),
         (rows or TrialRows()).of(trials),
-        view.master is not None,
+        view.is_live,
         view.paused_by,
         trials.space,
         trials.mark,
@@ -300,8 +300,8 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 def head_lines(view: StudyView, now: float) -> list[str]:
     """Return the lines below the title: the search, progress, state and the time."""
-    state = "running" if view.master is not None else state_without_master(view)
-    if view.master is not None and view.paused_by:
+    state = "running" if view.is_live else state_without_master(view)
+    if view.is_live and view.paused_by:
         state = f"paused by {text.clean(view.paused_by)}: no trial starts"
     return [
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",

@@ -32,7 +32,7 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
     view = trials.view
     states = (TrialState.WAITING, TrialState.PAUSED)
     waiting = sorted((t for t in view.trials if t.state in states), key=lambda t: t.number)
-    if view.master is None or not (view.open_attempts or waiting):
+    if not view.is_live or not (view.open_attempts or waiting):
         return None
     words, tables = [], []
     if view.open_attempts:
@@ -66,7 +66,7 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     ran = [part for each in started for part in _parts(each)]
     if not ran:
         return None
-    if trials.view.master is None:
+    if not trials.view.is_live:
         now = last_seen(trials)
     return Panel(
         "Which worker trained which trial, and when. Gaps are waiting or idle time.",

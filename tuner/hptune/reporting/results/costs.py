@@ -103,7 +103,7 @@ def _kwh(joules: Iterable[float | None]) -> float | None:
 
 def costs_of_study(view: StudyView, now: float) -> Costs:
     """Return the costs of a study's attempts; without a master, of those whose end is known."""
-    return costs_of(view.attempts, now=None if view.master is None else now)
+    return costs_of(view.attempts, now=now if view.is_live else None)
 
 
 def uses_of_study(view: StudyView, now: float) -> dict[str, tuple[int, Costs]]:
@@ -117,7 +117,7 @@ def uses_of_study(view: StudyView, now: float) -> dict[str, tuple[int, Costs]]:
         use = _USES.get(states.get(each.id.trial, TrialState.RUNNING), _UNFINISHED)
         use = use if each.outcome is None else _USES_OF_ATTEMPTS.get(each.outcome, use)
         groups.setdefault(use, []).append(each)
-    until = None if view.master is None else now
+    until = now if view.is_live else None
     uses, idle = {}, 0.0
     for use, attempts in groups.items():
         costs = costs_of(attempts, now=until)

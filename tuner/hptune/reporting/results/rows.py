@@ -252,7 +252,7 @@ def rows(
     attempts = by_trial(view.attempts)
     chosen = sorted(view.trials, key=lambda each: each.number) if trials is None else trials
     # Without a master, it is unknown whether an attempt without an end still runs.
-    until = None if view.master is None else now
+    until = now if view.is_live else None
     return [Row(view, each, attempts.get(each.number, ()), until) for each in chosen]
 
 

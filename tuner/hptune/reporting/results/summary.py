@@ -127,7 +127,7 @@ def _progress(view: StudyView) -> str:
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
     """Return the output of `hptune status --json`."""
     master, last = view.master, view.last_finish
-    running = [] if master is None else view.open_attempts
+    running = view.open_attempts if view.is_live else []
     budget = view.device_budget
     return {
         "study": view.directory,
@@ -331,6 +331,9 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
 def state_text(view: StudyView, now: float) -> str:
     """Return whether a study runs, where and since when, or what continues it."""
     master = view.master
+    if master is None and view.is_open:
+        out = text.plural(len(view.open_attempts), "trial")
+        return f"open: programs ask for its trials (hptune.open_study, hptune ask), and have {out}"
     if master is None:
         words = state_without_master(view)
         if view.state in (StudyState.DONE, StudyState.QUEUED):
@@ -362,6 +365,8 @@ def state_without_master(view: StudyView) -> str:
             return "done"
         case StudyState.DONE:
             return f"done: {why}"
+        case StudyState.OPEN:
+            return "open: programs ask for its trials"
         case StudyState.QUEUED:
             return f"queued: {why}; nothing to do"
         case StudyState.MASTER_GONE:
@@ -373,7 +378,7 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
     attempts = sorted(view.open_attempts, key=lambda attempt: attempt.id)
     if not attempts:
         return []
-    if view.master is None:
+    if not view.is_live:
         numbers = [attempt.id.trial for attempt in attempts]
         if view.state is StudyState.QUEUED:
             verb = "continues" if len(numbers) == 1 else "continue"

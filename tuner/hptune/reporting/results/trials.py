@@ -308,7 +308,7 @@ def _attempt_lines(of: Row, reports: Sequence[ReportedValue], width: int | None)
     cells = [("attempt", "ended", text.step_word(view.epochs), "time", "memory", "where", "why")]
     for attempt in of.attempts:
         step = last_steps.get(attempt.id.number)
-        is_running = attempt.outcome is None and view.master is not None
+        is_running = attempt.outcome is None and view.is_live
         ended = "running" if is_running else INTERRUPTED
         used = attempt.usage
         cells.append(

@@ -24,6 +24,8 @@ class StudyState(enum.StrEnum):
     """The state of a study."""
 
     RUNNING = "running"
+    OPEN = "open"
+    """Programs ask for its trials and tell their results; no master runs it."""
     PAUSED = "paused"
     """It runs, but a user asked that no trial starts."""
     DONE = "done"
@@ -126,6 +128,7 @@ class StudyView:
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
         remarks: What the reports of the first trial say of the user's code (`ReportChecks`).
         run_began_at: When the last run began, in seconds since the epoch; 0 if unknown.
+        is_open: Whether programs ask for its trials, and it is not over.
         worded: Returns a text that names options and commands as the user gives them: as it is on
             the command line, with arguments and calls of `Tuner` in Python.
     """
@@ -159,6 +162,7 @@ class StudyView:
     last_event_at: float = 0.0
     remarks: Sequence[str] = ()
     run_began_at: float = 0.0
+    is_open: bool = False
     worded: Callable[[str], str] = field(default=str, compare=False, repr=False)
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
@@ -176,6 +180,8 @@ class StudyView:
         """Whether the study runs, and how it ended if not."""
         if self.master is not None:
             return StudyState.PAUSED if self.paused_by else StudyState.RUNNING
+        if self.is_open:
+            return StudyState.OPEN
         last = self.last_finish
         if last is not None and last.finish_reason is FinishReason.HANDED_OVER:
             return StudyState.QUEUED
@@ -186,6 +192,11 @@ class StudyView:
         if limits and self.ended - self.confirmations >= min(limits):
             return StudyState.DONE  # its master was killed after the last trial
         return StudyState.MASTER_GONE
+
+    @property
+    def is_live(self) -> bool:
+        """Whether trials may run: by a master, or by programs that asked for them."""
+        return self.master is not None or self.is_open
 
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.
@@ -217,8 +228,8 @@ class StudyView:
         return sum(self.state_of(trial) == INTERRUPTED for trial in self.trials)
 
     def trial_state(self, trial: Trial) -> TrialState:
-        """Return a trial's state; without a master, one that ran waits."""
-        if trial.state is TrialState.RUNNING and self.master is None:
+        """Return a trial's state; one that ran waits if nothing trains it any more."""
+        if trial.state is TrialState.RUNNING and not self.is_live:
             return TrialState.WAITING
         return trial.state
 

@@ -319,13 +319,13 @@ def read_facts(connection: sqlite3.Connection) -> StudyFacts:
 
 
 def read_events(
-    connection: sqlite3.Connection, kinds: Collection[type[Event]] = ()
+    connection: sqlite3.Connection, kinds: Collection[type[Event]] = (), *, after: int = -1
 ) -> Iterator[Event]:
-    """Yield every event, or those of some kinds, in order.
+    """Yield every event after the one of a number, or those of some kinds, in order.
 
     Several short reads keep the master from being blocked.
     """
-    latest = -1
+    latest = after
     while rows := event_rows(connection, latest, kinds):
         for _, kind, payload in rows:
             yield decode_event(kind, payload)

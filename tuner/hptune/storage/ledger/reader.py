@@ -58,6 +58,7 @@ class RunState:
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
         began_at: When the command of the last run was started; 0 if there was none.
         is_closed: Whether the next master has read what the last run left, and has yet to begin.
+        without_master: Whether programs ask for its trials, and no master runs it.
     """
 
     workers: int
@@ -68,6 +69,7 @@ class RunState:
     last_event_at: float = 0.0
     began_at: float = 0.0
     is_closed: bool = False
+    without_master: bool = False
 
 
 class LedgerReader:
@@ -202,13 +204,14 @@ class LedgerReader:
 
     def _run_state(self) -> RunState:
         joined: set[str] = set()
-        paused_by, is_closed = "", False
+        paused_by, is_closed, without_master = "", False, False
         stopping: StopRequested | None = None
         notes: list[UserRequested] = []
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
                     joined, paused_by, is_closed, stopping = set(), "", False, None
+                    without_master = event.without_master
                 case StopRequested():
                     stopping = event
                 case StudyClosed():
@@ -225,7 +228,8 @@ class LedgerReader:
                     notes.append(event)
                 case _:
                     pass
-        return RunState(len(joined), paused_by, notes, stopping, *self._runs(), is_closed)
+        runs = self._runs()
+        return RunState(len(joined), paused_by, notes, stopping, *runs, is_closed, without_master)
 
     def _runs(self) -> tuple[list[float], float, float]:
         """Return how long each run took, when the last event was, and when the last run began.

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from ...core.attempt import Attempt
@@ -161,8 +162,9 @@ class Ledger:
         *,
         trials: Iterable[Trial] = (),
         attempts: Iterable[Attempt] = (),
+        facts: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        """Store events and the rows that they changed in one transaction.
+        """Store events, the rows that they changed and new facts in one transaction.
 
         All of it is on disk when this returns. The rows of `reports` follow from the `Reported`
         events. SQLite has no NaN, so a NaN is NULL in the tables; the events keep it.
@@ -184,7 +186,8 @@ class Ledger:
         ]
         trial_rows = [trial_row(trial) for trial in trials]
         attempt_rows = [attempt_row(attempt) for attempt in attempts]
-        if not (encoded or trial_rows or attempt_rows):
+        facts_rows = [(key, dumps(value)) for key, value in facts.items()]
+        if not (encoded or trial_rows or attempt_rows or facts_rows):
             return
         with self._transaction():
             self._connection.executemany(
@@ -193,12 +196,25 @@ class Ledger:
             self._connection.executemany(_INSERT_REPORT, reports)
             self._connection.executemany(_UPSERT_TRIAL, trial_rows)
             self._connection.executemany(_UPSERT_ATTEMPT, attempt_rows)
+            self._connection.executemany(_UPSERT_FACT, facts_rows)
         self._count += len(encoded)
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, for replay."""
         with sqlite_errors(self._directory):
             yield from read_events(self._connection)
+
+    def events_of_others(self, lock: MasterLock) -> list[Event]:
+        """Return the events that others have written since; from now on, write under a new lock.
+
+        Args:
+            lock: The study's lock, which the caller has taken again.
+        """
+        self._lock = lock
+        with sqlite_errors(self._directory):
+            found = list(read_events(self._connection, after=self._count - 1))
+        self._count += len(found)
+        return found
 
     def event_count(self) -> int:
         """Return the number of events."""
@@ -249,9 +265,7 @@ class Ledger:
             StorageFullError, StudyLockedError, StudyError: As for `append`.
             TypeError: A value is no plain data.
         """
-        rows = [(key, dumps(value)) for key, value in facts.items()]
-        with self._transaction():
-            self._connection.executemany(_UPSERT_FACT, rows)
+        self.append((), facts=facts)
 
     def close(self) -> None:
         """Close the file; may be repeated."""

@@ -1,0 +1,535 @@
+"""Programs ask a study for trials and tell their results."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from pathlib import Path
+
+import pytest
+
+import hptune
+from asked_studies import Clock
+from hptune.ask_tell import followed
+from hptune.ask_tell.study import AskedStudy
+from hptune.ask_tell.trial import AskedTrial
+from hptune.core.attempt import Cause, Outcome
+from hptune.core.trial import TrialState
+from hptune.errors import (
+    NoTrialError,
+    SpaceChangedError,
+    StorageFullError,
+    StudyLockedError,
+    StudyOverError,
+    TrialOverError,
+    UsageError,
+)
+from hptune.master.replay import replay
+from hptune.reporting.results.view import StudyState
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import LedgerReader
+from hptune.study.study import Study
+from in_process import InProcess
+
+SPACE = {"x": hptune.Float(0.0, 1.0), "kind": ["a", "b"]}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(followed, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "study"
+
+
+def opened(path: Path, **settings: object) -> AskedStudy:
+    given = {"search": "random", "trials": 4, "seed": 1} | settings
+    return hptune.open_study(path, SPACE, "loss:min", **given)  # type: ignore[arg-type]
+
+
+def states(study: Study) -> list[TrialState]:
+    return [trial.state for trial in study.trials]
+
+
+# --- the way of a trial ---------------------------------------------------------------------
+
+
+def test_what_is_told_is_the_result(path: Path) -> None:
+    study = opened(path)
+    trial = study.ask()
+    assert (trial.number, trial["x"]) == (0, trial.params["x"])
+    trial.report(1, loss=0.5, time=3.0)
+    assert not trial.should_stop()
+    told = study.tell(trial, loss=0.25)
+    assert (told.state, told.value) == (TrialState.COMPLETE, 0.25)
+    assert study.best_trial.number == 0
+    assert [(each.step, each.value) for each in study.reports(0) if each.metric == "loss"] == [
+        (1, 0.5)
+    ]
+
+
+def test_two_never_get_the_same(path: Path) -> None:
+    one, other = opened(path), hptune.open_study(path)
+    numbers = [one.ask().number, other.ask().number, *(each.number for each in one.ask(5))]
+    assert numbers == [0, 1, 2, 3]
+    with pytest.raises(NoTrialError, match="other programs have 4 trials") as caught:
+        other.ask()
+    assert not isinstance(caught.value, StudyOverError)
+
+
+def test_the_study_is_over_when_all_is_told(path: Path) -> None:
+    study = opened(path)
+    for number, trial in enumerate(study.trials_to_run()):
+        trial.tell(loss=number)
+    with pytest.raises(StudyOverError, match="4 trials are over"):
+        study.ask()
+    assert study.view().state is StudyState.DONE
+    assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_larger_total_opens_it_again_and_keeps_who_has_a_trial(path: Path) -> None:
+    study = opened(path)
+    for trial in study.ask(3):
+        trial.tell(loss=1.0)
+    last = study.ask()
+    more = hptune.open_study(path, trials=6)
+    assert [each.number for each in more.ask(9)] == [4, 5]
+    assert last.tell(loss=0.5).state is TrialState.COMPLETE
+    assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_failure_a_release_and_a_trial_that_is_given_again(path: Path) -> None:
+    study = opened(path)
+    failed, released = study.ask(2)
+    assert study.tell(failed, failed="diverged").reason == "diverged"
+    assert released.release().state is TrialState.WAITING
+    again = study.ask()
+    assert (again.number, str(again.attempt)) == (1, "1.1")
+    assert again.params == released.params
+
+
+def test_a_trial_by_its_number_is_that_of_another_process(path: Path) -> None:
+    trial = opened(path).ask()
+    trial.report(2, loss=0.75)
+    other = hptune.open_study(path)
+    assert other.tell(0).value == 0.75, "what was reported is the result"
+
+
+# --- blocks and loops -----------------------------------------------------------------------
+
+
+def test_a_block_tells_how_it_ended(path: Path) -> None:
+    study = opened(path, trials=9)
+    with study.ask() as trial:
+        raise ValueError("bad luck")
+    with study.ask() as trial:
+        trial.report(1, loss=0.5)
+    with study.ask():
+        pass
+    with study.ask():
+        raise hptune.TrialPruned
+    with pytest.raises(KeyboardInterrupt), study.ask():
+        raise KeyboardInterrupt
+    complete, pruned, failed = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED
+    assert states(study) == [failed, complete, failed, pruned, TrialState.WAITING]
+    assert study.trials[0].reason == "ValueError: bad luck"
+    assert "raise ValueError" in study.trials[0].detail
+    assert study.trials[2].reason == "its program told no result"
+
+
+def test_a_loop_that_is_left_gives_its_trial_back(path: Path) -> None:
+    study = opened(path)
+    for _ in study.trials_to_run():
+        break
+    assert states(study) == [TrialState.WAITING]
+
+
+# --- early stopping, budgets, repeats, constraints ------------------------------------------
+
+
+def test_a_pruner_stops_the_trials_of_programs(path: Path) -> None:
+    study = opened(path, trials=12, epochs=9, pruner="asha")
+    for trial in study.trials_to_run():
+        with trial:
+            for epoch in range(1, 10):
+                trial.report(epoch, loss=trial.number + 1 / epoch)
+                if trial.should_stop():
+                    break
+    assert states(study)[0] is TrialState.COMPLETE
+    assert states(study).count(TrialState.PRUNED) > 5
+    assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_paused_trial_is_asked_for_again_where_it_was(path: Path) -> None:
+    study = opened(path, trials=9, epochs=9, pruner="asha", pruner_mode="promote", confirm=1)
+    seen: dict[int, list[int | None]] = {}
+    for trial in study.trials_to_run():
+        seen.setdefault(trial.number, []).append(trial.resumed_from)
+        with trial:
+            for epoch in range((trial.resumed_from or 0) + 1, 10):
+                trial.report(epoch, loss=trial.number + 1 / epoch)
+                if trial.should_stop():
+                    break
+    assert any(len(steps) > 1 and steps[1] for steps in seen.values()), "one was promoted"
+    repeats = [trial for trial in study.trials if trial.confirms is not None]
+    assert len(repeats) == 2
+    assert {trial.state for trial in repeats} == {TrialState.COMPLETE}
+
+
+def test_a_budget_and_a_time_limit_end_the_study(path: Path, clock: Clock) -> None:
+    study = opened(path, budget="1core-h", timeout="3h", lease="5h")
+    trial = study.ask()
+    clock.ahead_seconds = 3700.0
+    with pytest.raises(NoTrialError):
+        study.ask()
+    trial.report(1, loss=1.0)
+    assert trial.should_stop()
+    trial.tell()
+    with pytest.raises(StudyOverError, match="the budget of 1 core hour is spent"):
+        study.ask()
+    more = hptune.open_study(path, budget="2core-h")
+    assert more.ask().number == 0, "a trial that was stopped with the study continues"
+    clock.ahead_seconds = 12_000.0
+    with pytest.raises(NoTrialError):
+        more.ask()
+
+
+def test_constraints_hold(path: Path) -> None:
+    study = opened(path, constraints="size<10")
+    for trial in study.trials_to_run():
+        trial.tell(loss=trial.number, size=20 - 8 * trial.number)
+    assert study.best_trial.number == 2
+
+
+def test_the_same_failure_of_the_first_trials_ends_the_study(path: Path) -> None:
+    study = opened(path)
+    for trial in study.trials_to_run():
+        study.tell(trial, failed="no data")
+    assert states(study) == [TrialState.FAILED] * 3
+    with pytest.raises(StudyOverError, match="the first 3 trials all failed the same way: no data"):
+        study.ask()
+
+
+# --- leases ---------------------------------------------------------------------------------
+
+
+def test_a_trial_past_its_lease_is_lost_and_asked_for_again(path: Path, clock: Clock) -> None:
+    study = opened(path, lease="1h")
+    slow = study.ask()
+    clock.ahead_seconds = 3599.0
+    assert study.ask().number == 1
+    clock.ahead_seconds = 3601.0
+    again = study.ask()
+    assert (again.number, str(again.attempt)) == (0, "0.1")
+    lost = LedgerReader(StudyDirectory(path)).attempts()[0]
+    assert (lost.outcome, lost.cause) == (Outcome.LOST, Cause.WORKER_LOST)
+    assert lost.reason == "it was not told within its lease of 1h00m"
+    with pytest.raises(TrialOverError, match=r"attempt 0\.0 is over: it was not told within"):
+        study.tell(slow, loss=0.0)
+    assert again.tell(loss=1.0).value == 1.0
+
+
+def test_a_report_renews_the_lease(path: Path, clock: Clock) -> None:
+    study = opened(path, lease="1h")
+    trial = study.ask()
+    for hours in (0.9, 1.8, 2.7):
+        clock.ahead_seconds = 3600 * hours
+        trial.report(int(10 * hours), loss=1.0)
+        assert study.ask().number > 0
+    assert trial.tell(loss=0.5).attempts == 1
+
+
+def test_a_late_result_counts_if_nobody_asked_meanwhile(path: Path, clock: Clock) -> None:
+    study = opened(path, lease="1h")
+    trial = study.ask()
+    clock.ahead_seconds = 9999.0
+    assert study.tell(trial, loss=0.5).state is TrialState.COMPLETE
+
+
+def test_a_lost_trial_does_not_end_the_loop_that_trained_it(path: Path, clock: Clock) -> None:
+    study = opened(path, lease="1h")
+    lost = study.ask()
+    clock.ahead_seconds = 3601.0
+    study.ask()
+    with pytest.warns(UserWarning, match=r"attempt 0\.0 is over"), lost:
+        lost.report(1, loss=0.5)
+
+
+# --- spaces ---------------------------------------------------------------------------------
+
+TOML = """
+units = {kind = "Int", min_value = 16, max_value = 256, sampling = "log"}
+act = ["relu", "tanh"]
+depth = 3
+"""
+JSON = {
+    "units": {"kind": "int", "min_value": 16, "max_value": 256, "sampling": "log"},
+    "act": ["relu", "tanh"],
+    "depth": 3,
+}
+
+
+def declared(hp: hptune.HyperParameters) -> None:
+    hp.Int("units", 16, 256, sampling="log")
+    hp.Choice("act", ["relu", "tanh"])
+    hp.Fixed("depth", 3)
+
+
+@pytest.mark.parametrize("form", ["object", "toml", "json", "entries", "function"])
+def test_all_forms_of_a_space_are_equal(tmp_path: Path, form: str) -> None:
+    objects = {
+        "units": hptune.Int(16, 256, sampling="log"),
+        "act": hptune.Choice(["relu", "tanh"]),
+        "depth": 3,
+    }
+    (tmp_path / "space.toml").write_text(TOML)
+    (tmp_path / "space.json").write_text(json.dumps(JSON))
+    wanted = hptune.open_study(tmp_path / "wanted", objects, "loss:min").space
+    space = {
+        "object": objects,
+        "toml": tmp_path / "space.toml",
+        "json": str(tmp_path / "space.json"),
+        "entries": wanted.to_json(),
+        "function": declared,
+    }[form]
+    assert hptune.open_study(tmp_path / "study", space, "loss:min").space == wanted
+
+
+def test_a_space_grows_by_its_use(path: Path) -> None:
+    study = hptune.open_study(path, objective="loss:min", search="random", trials=6)
+    first = study.ask()
+    with pytest.raises(NoTrialError):
+        study.ask()  # nothing is known that could differ
+    assert first.hp.Float("x", 0.0, 1.0, default=0.5) == 0.5
+    assert first["x"] == 0.5
+    second = study.ask()
+    assert 0.0 <= second["x"] <= 1.0
+    second.hp.Float("x", 0.0, 1.0)
+    first.tell(loss=1.0)
+    second.tell(loss=0.5)
+    for trial in study.trials_to_run():
+        with trial:
+            x = trial.hp.Float("x", 0.0, 1.0)
+            y = trial.hp.Int("y", 1, 9) if trial.number > 3 else 0
+            trial.tell(loss=x + y)
+    assert [each.name for each in study.space] == ["x", "y"]
+    assert study.trials[3].unused == ()
+    assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(
+        "OBJECTIVE = 'cost:min'\nEPOCHS = 7\n"
+        "def objective(hp, trial):\n    return {'cost': hp.Float('lr', 0.1, 0.9)}\n"
+    )
+    study = hptune.open_study(tmp_path / "study", model, trials=2, search="random")
+    trial = study.ask()
+    assert (trial.epochs, trial.goals.goal.metric) == (7, "cost")
+    assert 0.1 <= trial["lr"] <= 0.9
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (3, "space is 3; allowed are a mapping"),
+        ({"x": {"kind": "Double"}}, "x is {'kind': 'Double'}; its kind must be one of Int"),
+        ({"x": hptune.Float(2.0, 1.0)}, "x"),
+        ("gone.toml", r"the space in gone\.toml cannot be read"),
+        ("space.yaml", r"space is 'space\.yaml'; allowed are"),
+    ],
+)
+def test_a_wrong_space_makes_no_study(path: Path, space: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        hptune.open_study(path, space, "loss:min")
+    assert not path.exists()
+
+
+# --- what does not fit ----------------------------------------------------------------------
+
+
+def test_a_trial_is_told_once(path: Path) -> None:
+    study = opened(path)
+    trial = study.ask()
+    study.tell(trial, loss=0.5)
+    for again in (trial, 0, "0.0"):
+        with pytest.raises(TrialOverError, match=r"trial 0 is COMPLETE with 0\.5 already"):
+            study.tell(again, loss=0.4)
+    with pytest.raises(TrialOverError):
+        trial.report(2, loss=0.1)
+    assert study.trials[0].value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"loss": "low"}, "loss is 'low'; a metric is a number"),
+        ({"los": 0.5}, r"unknown metric 'loss' \(did you mean 'los'\?\)"),
+        ({}, "trial 0 is told without a result; give loss, or failed='why'"),
+    ],
+)
+def test_a_wrong_result_changes_nothing(
+    path: Path, metrics: dict[str, object], message: str
+) -> None:
+    study = opened(path)
+    trial = study.ask()
+    with pytest.raises(UsageError, match=message):
+        trial.tell(**metrics)
+    assert study.tell(trial, loss=0.5).value == 0.5
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_is_a_failure(path: Path, value: float) -> None:
+    study = opened(path)
+    told = study.tell(study.ask(), loss=value)
+    assert told.state is TrialState.FAILED
+    assert "a result is a finite number" in told.reason
+    with study.ask() as trial:
+        trial.report(1, loss=value)
+    assert states(study) == [TrialState.FAILED] * 2
+
+
+@pytest.mark.parametrize("trial", [7, -1, "x", "1.x", 10**30])
+def test_there_is_no_such_trial(path: Path, trial: int | str) -> None:
+    study = opened(path)
+    study.ask()
+    with pytest.raises(UsageError, match=r"no trial|the trial is"):
+        study.tell(trial, loss=0.5)
+
+
+def test_a_trial_of_another_study_is_refused(tmp_path: Path) -> None:
+    one, other = opened(tmp_path / "one"), opened(tmp_path / "other")
+    other.ask()
+    with pytest.raises(UsageError, match=r"trial 0 is of the study in .*one, and not"):
+        other.tell(one.ask(), loss=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"seed": 2}, UsageError, "was begun"),
+        ({"objective": "other:max"}, UsageError, "cannot be changed"),
+        ({"space": {"y": hptune.Int(1, 3)}}, SpaceChangedError, r"accept_space=True\)"),
+        ({"workers": 4}, UsageError, "is for workers of hptune's own"),
+        ({"trial": 4}, UsageError, "open_study has no argument 'trial'. Did you mean 'trials'"),
+        ({"lease": "soon"}, UsageError, "lease is 'soon'; allowed are"),
+    ],
+)
+def test_what_an_existing_study_cannot_be_given(
+    path: Path, settings: dict[str, object], error: type[Exception], message: str
+) -> None:
+    study = opened(path)
+    study.ask()
+    with pytest.raises(error, match=message):
+        hptune.open_study(path, **settings)  # type: ignore[arg-type]
+    assert study.tell(0, loss=0.5).value == 0.5
+
+
+def test_a_new_study_needs_its_objective(path: Path) -> None:
+    with pytest.raises(UsageError, match="a new study needs its objective"):
+        hptune.open_study(path, SPACE)
+    assert not path.exists()
+
+
+def test_a_disk_without_room_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = opened(path)
+    trial, other = study.ask(2)
+    ledger = study._session._study.ledger._connection  # type: ignore[union-attr]
+    (pages,) = ledger.execute("PRAGMA page_count").fetchone()
+    ledger.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageFullError, match="full"):
+        report_until_full(trial)
+    again = hptune.open_study(path)
+    assert again.tell(0, loss=0.5).value == 0.5
+    assert study.tell(other, loss=0.25).value == 0.25
+
+
+def report_until_full(trial: AskedTrial) -> None:
+    for step in range(1, 10_000):
+        trial.report(step, loss=1.0, note=float(step))
+
+
+def test_threads_of_one_process_share_a_study(path: Path) -> None:
+    study = opened(path, trials=24)
+    faults: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for trial in study.trials_to_run():
+                trial.report(1, loss=trial["x"])
+                trial.tell(loss=trial["x"])
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert states(study) == [TrialState.COMPLETE] * 24
+    assert sum(trial.attempts for trial in study.trials) == 24
+    assert replay(StudyDirectory(path)).difference is None
+
+
+# --- beside masters -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_a_master(cli: InProcess) -> Path:
+    """Return the study of a finished `hptune run`."""
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
+    cli("run", "model.py", "--trials", "2", "--study", "mine", "-q")
+    return cli.directory / "mine"
+
+
+def test_a_study_of_a_master_that_has_ended(of_a_master: Path) -> None:
+    with pytest.raises(StudyOverError):
+        hptune.open_study(of_a_master).ask()
+    study = hptune.open_study(of_a_master, trials=4)
+    trial = study.ask()
+    assert trial.number == 2
+    goal = trial.goals.goal.metric
+    trial.tell(**{goal: -1.0})
+    assert study.best_trial.number == 2
+    assert replay(StudyDirectory(of_a_master)).difference is None
+
+
+def test_a_call_beside_a_master_is_refused(
+    of_a_master: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hptune.ask_tell.session._MASTER_SECONDS", 0.05)
+    directory = StudyDirectory(of_a_master)
+    with directory.acquire(), pytest.raises(StudyLockedError) as caught:
+        hptune.open_study(of_a_master)
+    assert "is run by process" in caught.value.message
+    assert f"`hptune stop {directory}`" in caught.value.message
+
+
+def test_a_master_takes_a_study_over_from_programs(cli: InProcess) -> None:
+    model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
+    path = cli.directory / "mine"
+    study = hptune.open_study(path, model, "objective:min", trials=3, search="random")
+    trial = study.ask()
+    study.tell(study.ask(), objective=0.5)
+    assert cli("resume", "mine", "-q").code == 0
+    assert states(study) == [TrialState.COMPLETE] * 3
+    with pytest.raises(TrialOverError, match=r"a master has run the study since attempt 0\.0"):
+        study.tell(trial, objective=0.0)
+    assert replay(StudyDirectory(path)).difference is None
+
+
+def test_calls_of_others_are_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = opened(path)
+    trial = study.ask()
+    monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 0.1)
+    with StudyDirectory(path).acquire():
+        with pytest.raises(StudyLockedError):
+            study.tell(trial, loss=0.5)
+        assert Study(path).view().state is StudyState.OPEN, "the lock is held for a moment"
+    assert study.tell(trial, loss=0.5).value == 0.5

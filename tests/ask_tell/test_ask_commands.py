@@ -1,0 +1,113 @@
+"""The commands for programs that train the trials of a study: ask, tell, report-step, wait."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hptune
+from hptune.core.trial import TrialState
+from hptune.study.study import Study
+from in_process import InProcess
+
+
+@pytest.fixture
+def study(cli: InProcess) -> Study:
+    space = {"x": hptune.Float(0.0, 1.0)}
+    settings = {"search": "random", "trials": 3, "pruner": "asha", "epochs": 9}
+    return hptune.open_study(cli.directory / "s", space, "loss:min", **settings)  # type: ignore[arg-type]
+
+
+def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
+    assert cli("ask", "s").out.startswith("0.0 x=")
+    asked = [
+        json.loads(line)
+        for line in cli("ask", "s", "--json", "--count", "2").out.split("\n")
+        if line
+    ]
+    assert [(each["trial"], each["attempt"]) for each in asked] == [(1, "1.0"), (2, "2.0")]
+    assert asked[0]["params"] == study.trials[1].params
+    none = cli("ask", "s", "--json")
+    assert (none.code, json.loads(none.out)["over"]) == (1, False)
+    assert "open: programs ask for its trials" in cli("status", "s").out
+    assert "0/3: 3 running" in cli("status", "s").out
+
+    assert cli("report-step", "s", "0", "--step", "1", "loss=0.4").out == "continue\n"
+    stopped = cli("report-step", "s", "1.0", "--step", "1", "loss=0.9", "--json")
+    assert (stopped.code, json.loads(stopped.out)["continue"]) == (3, False)
+    assert cli("tell", "s", "1").out.startswith("trial 1: pruned 0.9")
+    assert json.loads(cli("tell", "s", "0", "loss=0.3", "--json").out)["value"] == 0.3
+    assert cli("tell", "s", "2", "--release").out.startswith("trial 2: waiting")
+    assert cli("ask", "s").out.startswith("2.1 ")
+    assert (
+        cli("tell", "s", "2.1", "--failed", "out of luck").out == "trial 2: failed (out of luck)\n"
+    )
+
+    over = cli("ask", "s", "--json")
+    assert (over.code, json.loads(over.out)["over"]) == (1, True)
+    assert cli("wait", "s").out == "done: 3/3 trials\n"
+    assert [t.state for t in study.trials] == [
+        TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED
+    ]  # fmt: skip
+    for command in ("best", "trials", "list", "replay", "space", "status"):
+        assert cli(command, "s").code == 0, command
+    assert cli("show", "s", "1").code == 0
+    assert cli("report", "s", "-o", "page.html").code == 0
+    assert cli("export", "s", "--format", "csv").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("tell", "s", "0", "loss"), 2, "'loss' is no metric; allowed is NAME=NUMBER"),
+        (("tell", "s", "0", "loss=low"), 2, "'loss=low' is no metric"),
+        (("tell", "s", "0", "loss=1", "--release"), 2, "give one of"),
+        (("tell", "s", "9", "loss=1"), 2, "has no trial 9; the trials are 0 to 0"),
+        (("tell", "s", "0.7", "loss=1"), 1, "attempt 0.7 is over"),
+        (("tell", "s", "0", "lost=1"), 2, "unknown metric 'loss' (did you mean 'lost'?)"),
+        (("report-step", "s", "0", "--step", "1"), 0, ""),
+        (("report-step", "s", "0", "--step", "1", "loss=nan"), 3, ""),
+        (("wait", "s", "--timeout", "1s"), 4, ""),
+        (("ask", "gone"), 2, "there is no study in"),
+        (("best", "s"), 1, "no trial of"),
+    ],
+)
+def test_what_does_not_fit(
+    cli: InProcess, study: Study, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    cli("ask", "s")
+    ended = cli(*arguments)
+    assert ended.code == code
+    assert words in ended.err
+    assert study.trials[0].state is TrialState.RUNNING
+
+
+def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None:
+    for _ in range(3):
+        cli("ask", "s")
+    for number in range(3):
+        cli("tell", "s", str(number), "loss=1")
+    assert "the study in" in (ended := cli("resume", "s")).out
+    assert "is over" in ended.out
+    assert cli("resume", "s", "--trials", "4").out.endswith("or by `hptune ask`\n")
+    assert cli("ask", "s").out.startswith("3.0 ")
+    refused = cli("resume", "s", "--workers", "3")
+    assert (refused.code, "--workers is for workers of hptune's own" in refused.err) == (2, True)
+    assert study.tags == ()
+
+
+def test_a_tuner_cannot_resume_it(tmp_path: Path, study: Study) -> None:
+    def objective(hp: object, trial: object) -> float:
+        return 0.0
+
+    tuner = hptune.Tuner(objective, directory=study.directory, resume=True, quiet=True)
+    with pytest.raises(hptune.UsageError, match="has no code that workers could run"):
+        tuner.fit()
+
+
+def test_a_model_is_not_there(study: Study) -> None:
+    study.tell(study.ask(), loss=1.0)  # type: ignore[attr-defined]
+    with pytest.raises(hptune.StudyError, match="has no Keras model: no trial stored a model"):
+        study.best_model()

@@ -1,0 +1,181 @@
+"""A study as far as a process has read its events, and what a call adds to them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..config.objectives import goals_of
+from ..core.attempt import Attempt, Cause, Ending
+from ..core.engine.engine import Engine
+from ..core.messages import (
+    Ask,
+    AttemptEnded,
+    Command,
+    Discard,
+    Event,
+    ExcludeNode,
+    Finish,
+    FinishReason,
+    GrowSpace,
+    KeepBest,
+    NodeExcluded,
+    StopRequested,
+    StudyClosed,
+    StudyOpened,
+    WorkerLeft,
+)
+from ..errors import HptuneError
+from ..master.followed_search import FollowedSearch
+from ..master.recovery import collect
+from ..master.resume_checks import Past
+from ..master.suggester import suggested
+from ..storage.artifacts import StudyFiles
+from ..storage.ledger import Ledger
+from ..text import duration
+
+
+class FollowedStudy:
+    """The state that follows from the events of a study, with those of the present call.
+
+    What a call adds is in this state at once, and in the ledger with `record`.
+
+    Args:
+        ledger: The study's ledger; `follow` is given its events.
+        past: The study before its first event.
+        search: Its search before its first event.
+
+    Attributes:
+        is_open: Whether programs may ask: one of them opened it, and no master has since.
+        finish: How it has ended; None while it has not.
+        at: The time of the latest event, in seconds since the epoch.
+        new: The events of the present call.
+    """
+
+    def __init__(self, ledger: Ledger, past: Past, search: FollowedSearch) -> None:
+        self.ledger = ledger
+        self.past = past
+        self.search = search
+        self.is_open = False
+        self.finish: Finish | None = None
+        self.at = 0.0
+        self.new: list[Event] = []
+        self._files = StudyFiles(past.directory, goals_of(past.facts))
+        self._discarded: list[Discard] = []
+        self._best: KeepBest | None = None
+        self._facts: dict[str, object] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """The study's engine."""
+        return self.past.engine
+
+    def now(self) -> float:
+        """Return the present time; the clock of another machine may be ahead of this one's."""
+        return max(time.time(), self.at)
+
+    # --- events -----------------------------------------------------------------------------
+
+    def follow(self, event: Event) -> list[Command]:
+        """Take in an event, and return the engine's commands."""
+        self.at = max(self.at, event.at)
+        if isinstance(event, StudyOpened):
+            self.is_open, self.finish = event.without_master, None
+            self.search.begin(event, self.engine.trials)
+        elif isinstance(event, StudyClosed):
+            self.is_open = False
+        commands = self.past.handle(event)
+        for command in commands:
+            self.search.carry_out(command)
+            if isinstance(command, KeepBest):
+                self._best = command
+            elif isinstance(command, Finish):
+                self.finish = command
+        return commands
+
+    def happen(self, *events: Event) -> list[Command]:
+        """Let events happen, and the answers to the engine's questions; return all commands."""
+        commands, left = list[Command](), deque(events)
+        while left:
+            event = left.popleft()
+            self.new.append(event)
+            for command in self.follow(event):
+                match command:
+                    case Ask(numbers=numbers):
+                        left.appendleft(suggested(event.at, numbers, self.search.ask(numbers)))
+                    case ExcludeNode(node=node):
+                        left.appendleft(NodeExcluded(event.at, node))
+                    case Discard():
+                        self._discarded.append(command)
+                    case GrowSpace():
+                        self._facts["space"] = self.search.space.to_json()
+                    case Finish(finish_reason=kind, reason=reason):
+                        self._facts["ended"] = {"finish_reason": str(kind), "reason": reason}
+                    case _:
+                        pass
+                commands.append(command)
+        return commands
+
+    def end(self, attempt: Attempt, ending: Ending) -> None:
+        """End the attempt of a program, which is no worker any more then."""
+        worker = attempt.placement.worker
+        self.happen(AttemptEnded(self.now(), attempt.id, ending))
+        self.happen(WorkerLeft(self.now(), worker, ending.reason or "its trial is over"))
+
+    def end_what_is_over(self) -> None:
+        """End the attempts that are past their leases, and the study if its time or budget is."""
+        if not self.is_open or self.finish is not None:
+            return
+        now = self.now()
+        for leased in self.engine.leased.values():
+            if leased.is_past_lease(now):
+                reason = f"it was not told within its lease of {duration(leased.lease_seconds)}"
+                self.end(leased.attempt, Ending(Cause.WORKER_LOST, reason=reason))
+        if not self.engine.is_stopping and (stop := self._stop(now)) is not None:
+            self.happen(stop)
+
+    def _stop(self, now: float) -> StopRequested | None:
+        limit = self.past.settings.timeout_seconds
+        if limit and self.engine.active_seconds + (now - self.at) >= limit:
+            reason = f"the time limit of {duration(limit)} is reached"
+            return StopRequested(now, FinishReason.TIME_UP, reason)
+        if (finish := self.engine.overspent(now)) is not None:
+            return StopRequested(now, finish.finish_reason, finish.reason)
+        return None
+
+    def recover(self) -> None:
+        """Take in what attempts have reported since their master died."""
+        running = {run.attempt.id: run.attempt for run in self.engine.snapshot.running}
+        if not running:
+            return
+        started = [name for name, each in running.items() if each.started_at is not None]
+        if found := collect(self.past.directory, running, self.past.reports, started=started):
+            self.happen(StudyClosed(self.now()), *found)
+
+    # --- the ledger -------------------------------------------------------------------------
+
+    def record(self, facts: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Write the events of the present call in one transaction, and then the files.
+
+        Args:
+            facts: Facts that are written with them.
+
+        Raises:
+            StudyError: The ledger cannot be written, and nothing of the call has happened.
+        """
+        trials, attempts = self.engine.take_changes()
+        facts = {**facts, **self._facts}
+        self.ledger.append(self.new, trials=trials, attempts=attempts, facts=facts)
+        self.new, self._facts = [], {}
+        discarded, self._discarded = self._discarded, []
+        try:
+            # Also of another program, which was killed before it could do so.
+            if self._best and self._best.trials[0].number != self._files.best_number():
+                self._files.keep_best(self._best.trials)
+            for each in discarded:
+                self._files.discard(each.trial, keep_checkpoint=each.keep_checkpoint)
+        except HptuneError as error:  # the result is in the ledger
+            warnings.warn(f"{error.message}. The next call tries again", stacklevel=2)

@@ -1,0 +1,268 @@
+"""`open_study`: a study whose trials programs ask for, and tell the results of."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from ..config.asked import asked
+from ..config.kinds import duration
+from ..config.reference import OPEN_STUDY, in_python
+from ..config.resolved import resolve
+from ..config.settings import SETTINGS, StudySettings
+from ..core.seeds import training_seed
+from ..core.spelling import did_you_mean
+from ..core.trial import Trial
+from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
+from ..master.plan import check_earlier, plan_start
+from ..master.resume_plan import Changes
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import Ledger
+from ..study.study import Study
+from ..user_code.model_file import Found, ObjectiveSource
+from ..worker.dask.versions import installed
+from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
+from .session import Session
+from .spaces import read_space
+from .trial import AskedTrial
+
+LEASE_SECONDS = 3600.0
+
+_ARGUMENTS = {each.argument: each.name for each in SETTINGS}
+_MOST_WAIT_SECONDS = 5.0
+
+
+def open_study(
+    path: str | os.PathLike[str],
+    space: Any = None,
+    objective: str | Sequence[str] | None = None,
+    *,
+    lease: str | float = LEASE_SECONDS,
+    accept_space: bool = False,
+    retry_failed: bool = False,
+    **settings: Any,
+) -> AskedStudy:
+    """Open a study to ask it for trials and to tell their results; it is created if there is none.
+
+    Any number of processes may do so, on all machines that see the directory. No process of hptune
+    runs in between. What an existing study is given must be as it was, or be what a resumed study
+    may change, such as a larger `trials`.
+
+    Example::
+
+        study = hptune.open_study(
+            "studies/x",
+            space={"lr": hptune.Float(1e-4, 0.1, sampling="log"), "units": hptune.Int(16, 256)},
+            objective="val_loss:min",
+            trials=100,
+        )
+        for trial in study.trials_to_run():
+            with trial:
+                for epoch in range(1, 11):
+                    trial.report(epoch, val_loss=train(trial["lr"], trial["units"]))
+                    if trial.should_stop():
+                        break
+
+    Args:
+        path: The study's directory.
+        space: The search space: a mapping of names to `hptune.Float`, `Int`, `Choice` (or a list),
+            `Boolean` or fixed values; a function of `hp`; a .toml or .json file; or a model file.
+            None for that of an existing study, or for what trials ask for by `trial.hp`.
+        objective: The metric to optimise, such as "val_loss:min", or several.
+        lease: How long a trial may report nothing before another program gets it, such as "1h".
+        accept_space: Whether an existing study may continue in another search space.
+        retry_failed: Whether the failed trials of an existing study begin again.
+        settings: Options of `hptune run` by the names that `Tuner` gives them, but for those of
+            workers: search, trials, epochs, pruner, budget, timeout, constraints, confirm, seed,
+            start_points, warm_start, on_failure and others.
+
+    Raises:
+        UsageError: An argument is unknown or not allowed, or differs from what the study has.
+        StudyError: A master runs the study, or it cannot be written.
+    """
+    try:
+        directory = StudyDirectory(path)
+        given = _by_field(settings)
+        if objective is not None:
+            given["objectives"] = objective
+        lease_seconds = _lease(lease)
+        declared = None if space is None else read_space(space)
+        if not directory.has_ledger:
+            _create(directory, declared or read_space(None), given)
+        session = Session(directory)
+        changes = Changes(settings=given, accept_space=accept_space, retry_failed=retry_failed)
+        session.open(changes, None if declared is None else declared[0])
+    except HptuneError as error:
+        error.message = in_python(error.message, OPEN_STUDY)
+        error.args = (error.message, error.detail)
+        raise
+    return AskedStudy(session, lease_seconds=lease_seconds)
+
+
+class AskedStudy(Study):
+    """A study that this program asks for trials; also its results, as `Study` has them."""
+
+    def __init__(self, session: Session, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        super().__init__(session.directory)
+        self._session = session
+        self._lease_seconds = lease_seconds
+
+    @overload
+    def ask(self) -> AskedTrial: ...
+
+    @overload
+    def ask(self, count: int) -> list[AskedTrial]: ...
+
+    def ask(self, count: int | None = None) -> AskedTrial | list[AskedTrial]:
+        """Return the next trial, which no other program has; or up to `count` of them as a list.
+
+        Raises:
+            StudyOverError: The study has no more: its trials are over, or its budget is spent.
+            NoTrialError: All trials that are left run in other programs; one may become free.
+        """
+        if count is not None and count < 1:
+            raise UsageError(f"ask has the count {count!r}; allowed are whole numbers from 1 on")
+        trials = [
+            AskedTrial(
+                self._session,
+                given.start.attempt,
+                given.start.params,
+                seed=given.start.seed,
+                goals=self.goals,
+                epochs=given.epochs,
+                space=given.space,
+                resumed_from=given.start.resume_from,
+                rungs=given.start.rungs,
+            )
+            for given in self._session.ask(count or 1, lease_seconds=self._lease_seconds)
+        ]
+        return trials[0] if count is None else trials
+
+    def tell(self, trial: AskedTrial | int | str, *, failed: str = "", **metrics: Any) -> Trial:
+        """Tell a trial's result, once.
+
+        Args:
+            trial: The trial, or its number if another process has asked for it.
+            failed: Why it has no result, such as "diverged".
+            metrics: The result, by name; those of the last report need not be repeated.
+
+        Raises:
+            UsageError: A metric of the study is missing, or there is no such trial.
+            StudyError: The trial is over already, or its lease was; nothing has changed.
+        """
+        of_this = self.asked_trial(trial)
+        if failed and metrics:
+            raise UsageError("a trial is told either a result or why it failed, and not both")
+        return of_this.fail(failed) if failed else of_this.tell(**metrics)
+
+    def trials_to_run(self) -> Iterator[AskedTrial]:
+        """Yield one trial after the other until the study is over.
+
+        A trial that the loop did not tell is told by what it has reported. While other programs
+        have all trials that are left, this waits.
+        """
+        seconds = 0.1
+        while True:
+            try:
+                trial = self.ask()
+            except StudyOverError:
+                return
+            except NoTrialError:
+                time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - not all at once
+                seconds = min(2 * seconds, _MOST_WAIT_SECONDS)
+                continue
+            seconds = 0.1
+            try:
+                yield trial
+            except GeneratorExit as left:
+                trial.__exit__(GeneratorExit, left, None)
+                raise
+            trial.__exit__(None, None, None)
+
+    def asked_trial(self, trial: AskedTrial | int | str) -> AskedTrial:
+        """Return a trial that a program has asked for, by its number or its attempt's name.
+
+        Raises:
+            UsageError: There is no such trial, or it is another study's.
+            StudyError: It is over already, or no program has it.
+        """
+        if isinstance(trial, AskedTrial):
+            if trial.session.directory.path != self._session.directory.path:
+                raise UsageError(
+                    f"trial {trial.number} is of the study in {trial.session.directory}, and not "
+                    f"of that in {self._session.directory}"
+                )
+            return trial
+        number, dot, attempt = str(trial).partition(".")
+        if not number.isdecimal() or (dot and not attempt.isdecimal()):
+            raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
+        leased, found = self._session.running_attempt(
+            int(number), int(attempt) if attempt else None
+        )
+        facts = self._reader.facts()
+        again = AskedTrial(
+            self._session,
+            leased.attempt.id,
+            found.params,
+            seed=training_seed(facts["seed"], found.number),
+            goals=self.goals,
+            epochs=facts["epochs"],
+            space=self.space,
+        )
+        again.remember(self._reader.reports(found.number), leased.halt)
+        return again
+
+
+def _lease(lease: str | float) -> float:
+    try:
+        seconds = duration().read(lease)
+    except (ValueError, TypeError):
+        raise UsageError(f"lease is {lease!r}; allowed are {duration().allowed}") from None
+    return float(seconds)
+
+
+def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by the names of the fields of `StudySettings`."""
+    for name in given.keys() - _ARGUMENTS.keys():
+        known = [each for each, field in _ARGUMENTS.items() if field in SETTINGS_OF_PROGRAMS]
+        hint = did_you_mean(name, known) or " help(hptune.open_study) lists its arguments."
+        raise UsageError(f"open_study has no argument {name!r}.{hint}")
+    for name in ("search", "pruner"):
+        if not isinstance(given.get(name), str | None):
+            raise UsageError(f"{name} is {given[name]!r}; allowed are a name, and module:Name")
+    fields = {_ARGUMENTS[name]: value for name, value in given.items()}
+    check_settings(fields)
+    return fields
+
+
+def _create(
+    directory: StudyDirectory, declared: tuple[Found, ObjectiveSource], given: Mapping[str, Any]
+) -> None:
+    """Create the study, unless another program does so at this moment."""
+    found, source = declared
+    settings = StudySettings(source=source, working_directory=str(Path.cwd()), **given)
+    if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
+        raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
+    check_earlier(settings)
+    request = asked(settings)
+    directory.check_place()
+    try:
+        directory.create()
+        session = Session(directory)
+        with session.locked() as lock:
+            if directory.has_ledger:
+                return
+            plan = plan_start(resolve(request, found), AskersPlaces(), directory)
+            facts = {
+                "hptune_version": installed().get("hptune", "unknown"),
+                "created_at": time.time(),
+                "is_keras": found.is_keras,
+                **plan.first_facts(),
+            }
+            Ledger.create(directory, facts, lock=lock).close()
+    finally:
+        directory.give_up()

@@ -1,0 +1,200 @@
+"""A trial that a program has asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..core.attempt import AttemptId, CameBack, Cause, Ending, Halt, Report, ReportedValue
+from ..core.goals import Goals, unknown_metric
+from ..core.messages import Event, ParametersUsed, Reported
+from ..core.space.space import SearchSpace
+from ..core.trial import Params, Trial
+from ..errors import HptuneError, TrialOverError, UsageError
+from ..training.context import AttemptStopped, TrialContext, as_metrics
+from ..training.function_objective import ending_of as ending_by_result
+from ..training.hyperparameters import HyperParameters, make_hyperparameters
+from ..user_code.model_file import UserCode
+from ..user_code.user_errors import storable
+from ..worker.forkserver.error_causes import Where, ending_by_order, ending_of
+from ..worker.forkserver.used_parameters import used_parameters
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_MOST_CHARACTERS = 2_000
+"""Longest reason of a failure."""
+
+_NO_RESULT = "its program told no result"
+
+
+class AskedTrial(TrialContext):
+    """A trial that this program trains; `study.tell` ends it, or the end of a `with` block does.
+
+    The block tells a failure if its code raises an exception, and the reported result if it has
+    told none. It has what `objective(hp, trial)` gets as `trial`, and these:
+
+    Attributes:
+        params: The configuration; `trial["lr"]` is one value of it.
+        attempt: Its name, such as 17.0: the trial's number, and the attempt's.
+        hp: Declares hyperparameters where they are used, as in a model function. What is new gets
+            its default, and is searched from the next trial on.
+        resumed_from: The last step that an earlier attempt has reported; None if there was none.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        attempt: AttemptId,
+        params: Params,
+        *,
+        seed: int,
+        goals: Goals,
+        epochs: int | None,
+        space: SearchSpace,
+        resumed_from: int | None = None,
+        rungs: Sequence[int] = (),
+    ) -> None:
+        super().__init__(
+            attempt=attempt,
+            params=params,
+            seed=seed,
+            directory=session.directory.trial(attempt.trial),
+            goals=goals,
+            epochs=epochs,
+            resumed_from=resumed_from,
+            rungs=rungs,
+            send=self._deliver,
+        )
+        self.attempt = attempt
+        self.session = session
+        self.is_over = False
+        self._space = space
+
+    def __repr__(self) -> str:
+        return f"AskedTrial({self.attempt}, params={dict(self._params)!r})"
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.params[name]
+        except KeyError:
+            known = ", ".join(self._params) or "none yet: declare them with trial.hp"
+            raise KeyError(f"trial {self.number} has no {name!r}; it has {known}") from None
+
+    @cached_property
+    def hp(self) -> HyperParameters:
+        """The hyperparameters, which are declared by their use."""
+        hp = make_hyperparameters(self._space.to_json(), self._params)
+        hp.on_declaration = self._declare
+        return hp
+
+    def remember(self, reports: Sequence[ReportedValue], halt: Halt | None) -> None:
+        """Take in what other processes have reported of this attempt, and were answered."""
+        steps: dict[int, dict[str, float]] = {}
+        for each in reports:
+            if each.attempt == self.attempt.number:
+                steps.setdefault(each.step, {})[each.metric] = each.value
+        self._reports = [Report(step, metrics) for step, metrics in steps.items()]
+        if halt is not None:
+            self.request_stop(halt)
+            self._was_told = True
+
+    # --- to the study -----------------------------------------------------------------------
+
+    def _deliver(self, event: Event) -> None:
+        if isinstance(event, Reported):
+            halt = self.session.report(self.attempt, event.report)
+            if halt is None:
+                self.may_continue(event.report.step)
+            else:
+                self.request_stop(halt)
+
+    def _used(self, *, is_over: bool) -> ParametersUsed | None:
+        hp, declared = self.hp, len(self._space)
+        return used_parameters(self.attempt, self._params, hp, declared=declared, is_over=is_over)
+
+    def _declare(self) -> None:
+        if (used := self._used(is_over=False)) is not None and used.declared:
+            self.session.declare(used)
+            self._params, self._space = used.values, SearchSpace(tuple(self.hp.space))
+
+    def tell(self, **metrics: Any) -> Trial:
+        """Tell the result; that of a trial that was to stop, and did, is what it has reported.
+
+        Raises:
+            UsageError: A metric of the study is missing, or is no number.
+            StudyError: The trial is over already; nothing has changed.
+        """
+        return self.end(self._ending(metrics))
+
+    def fail(self, reason: str, detail: str = "") -> Trial:
+        """Tell that the trial has failed; the search learns that it did."""
+        reason = storable(" ".join(reason.split()) or _NO_RESULT, _MOST_CHARACTERS)
+        return self.end(Ending(Cause.EXCEPTION, reason=reason, detail=detail))
+
+    def release(self) -> Trial:
+        """Give the trial back without a result: another program gets it."""
+        reason = "the program that had asked for it gave it back"
+        return self.end(Ending(Cause.RELEASED, reason=reason))
+
+    def end(self, ending: Ending) -> Trial:
+        """End the attempt."""
+        unused: tuple[str, ...] = ()
+        if "hp" in self.__dict__ and ending.cause is Cause.RETURNED and not self.has_read_params:
+            used = self._used(is_over=True)
+            unused = () if used is None else used.unused
+        trial = self.session.end(self.attempt, ending, unused=unused)
+        self.is_over = True
+        return trial
+
+    def _ending(self, metrics: Mapping[str, Any]) -> Ending:
+        measured = as_metrics(metrics)
+        for name in metrics.keys() - measured.keys():
+            raise UsageError(f"{name} is {metrics[name]!r}; a metric is a number")
+        if not (measured or self.reported or self.obeyed(CameBack.NOTHING)):
+            raise UsageError(
+                f"trial {self.number} is told without a result; give "
+                f"{' and '.join(self.goals.metrics)}, or failed='why'"
+            )
+        try:
+            ending = ending_by_result(UserCode(), self, measured)
+        except AttemptStopped as stopped:
+            return Ending(stopped.halt.cause, reason=stopped.reason)
+        for metric in self.goals.metrics:
+            if metric not in ending.metrics:
+                raise UsageError(unknown_metric(metric, ending.metrics))
+        return ending
+
+    # --- as a context -----------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """End the trial if the block has not; an exception of the user's code ends here."""
+        if isinstance(error, TrialOverError):  # the loop around the block gets the next trial
+            warnings.warn(error.message, stacklevel=2)
+            return True
+        if self.is_over or isinstance(error, HptuneError):
+            return False
+        if error is None:
+            has_result = bool(self.reported) or self.obeyed(CameBack.NOTHING) is not None
+            self.tell() if has_result else self.fail(_NO_RESULT)
+            return False
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            with contextlib.suppress(HptuneError):  # what ends the program counts
+                self.release()
+            return False
+        by_order = ending_by_order(error, self.obeyed(CameBack.NOTHING))
+        where = Where(self.directory, has_gpu=False, has_begun=False)
+        self.end(by_order or ending_of(error, where))
+        return isinstance(error, Exception)
