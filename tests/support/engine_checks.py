@@ -13,12 +13,15 @@ from hptune.core.engine.engine import Engine
 from hptune.core.engine.lifecycle import Lifecycle
 from hptune.core.engine.records import TrialRecord, TrialRecords
 from hptune.core.engine.retention import Retention
+from hptune.core.messages import FinishReason
 from hptune.core.resources import Placement
 from hptune.core.scheduling.cluster import ClusterState
 from hptune.core.scheduling.device_pool import WHOLE, DevicePool, parts_of
 from hptune.core.scheduling.queue import TrialQueue
 from hptune.core.trial import TrialState
 from hptune.core.workers import Phase, Workers
+
+_ALL_DONE = (FinishReason.DONE, FinishReason.EXHAUSTED)
 
 
 def check_engine(engine: Engine, *, trials_changed: bool = True) -> None:
@@ -27,8 +30,9 @@ def check_engine(engine: Engine, *, trials_changed: bool = True) -> None:
     check_workers(engine.workers)
     held = [*dispatch.cluster_state]
     assert {each.name for each in engine.workers} == {*held}, f"places are on {held}"
-    is_stopping = engine._stop_reason is not None
-    is_done = engine._finished and not is_stopping and dispatch.is_affordable
+    finish = engine._finished
+    # Said then: a late answer may bring a smaller trial, which what is left of a budget would pay.
+    is_done = finish is not None and finish.finish_reason in _ALL_DONE
     if trials_changed:
         _check_lifecycle(engine._lifecycle, is_done=is_done)
     is_placing = engine._is_starting and not (engine._is_closed or engine._finished)

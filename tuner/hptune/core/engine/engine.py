@@ -110,7 +110,7 @@ class Engine:
         self._added: list[Suggestion] = []  # by the user, while a request to the sampler is open
         self._paused_by = ""
         self._stop_reason: Finish | None = None
-        self._finished = False
+        self._finished: Finish | None = None
         self._is_closed = False
         self._latest_at = 0.0
         self._last_event_at = 0.0
@@ -232,7 +232,7 @@ class Engine:
         )
         self._paused_by = ""
         self._stop_reason = None
-        self._finished = False
+        self._finished = None
         return commands
 
     def _update_workers(self, event: RosterEvent) -> list[Command]:
@@ -376,17 +376,16 @@ class Engine:
                 commands += [*more, *dispatch.place(at, others_come=False)]
                 if records.running or dispatch.is_affordable:
                     return commands
-        self._finished = True
-        return [*commands, self._finish]
+        self._finished = self._finish()
+        return [*commands, self._finished]
 
     @property
     def _is_starting(self) -> bool:
         """Whether trials may start."""
         return self._stop_reason is None and not self._paused_by
 
-    @property
     def _finish(self) -> Finish:
-        """How the study ends, now that nothing runs and nothing else can start."""
+        """Return how the study ends, now that nothing runs and nothing else can start."""
         if self._stop_reason is not None:
             return self._stop_reason
         if not self._dispatch.is_affordable:
