@@ -9,7 +9,9 @@ import pytest
 from real_runs import Hptune, rows, trials, wait_for
 from torch_examples import ACCELERATE_OF_TWO, FSDP, LIGHTNING, LORA, Example
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+SECONDS = 800.0
+"""The model of LoRA computes for seconds in each epoch, and more where cores are shared."""
 CASES = (LORA, LIGHTNING, ACCELERATE_OF_TWO, FSDP)
 
 
@@ -20,7 +22,7 @@ def test_trials_report_stop_at_rungs_and_keep_their_checkpoint(
     ended = hptune(
         "run", *example.arguments(), "--cpus-per-trial", 2, "--study", "study",
         "--search", "random", "--seed", 1, "--pruner", "asha", "--epochs", 6, "--trials", 5,
-        "--workers", 1,
+        "--workers", 1, seconds=SECONDS,
     )  # fmt: skip
     assert ended.code == 0, ended.err
     study = hptune.study()
@@ -37,20 +39,21 @@ def test_trials_report_stop_at_rungs_and_keep_their_checkpoint(
 def test_an_interrupted_trial_continues_from_its_own_checkpoint(
     example: Example, hptune: Hptune
 ) -> None:
+    epochs = 10 if example is LORA else 40  # the others end within seconds
     run = hptune.start(
         "run", *example.arguments(), "--cpus-per-trial", 2, "--study", "study",
-        "--seed", 1, "--epochs", 40, "--trials", 1, "--workers", 1,
+        "--seed", 1, "--epochs", epochs, "--trials", 1, "--workers", 1,
     )  # fmt: skip
     study = hptune.study()
     wait_for(lambda: len(steps_of(study, example, 0, 0)) > 2, "reports of the first attempt")
     run.kill()
     before = steps_of(study, example, 0, 0)
-    ended = hptune("resume", study)
+    ended = hptune("resume", study, seconds=SECONDS)
     assert ended.code == 0, ended.err
     after = steps_of(study, example, 0, 1)
     # The epoch after the last checkpoint may be trained again.
     assert 1 < after[0] <= before[-1] + 1
-    assert after == list(range(after[0], 41))
+    assert after == list(range(after[0], epochs + 1))
 
 
 def steps_of(study: Path, example: Example, trial: int, attempt: int) -> list[int]:
