@@ -181,7 +181,7 @@ while not os.path.exists({str(gate)!r}):
 """
     model = hptune.file("model.py", reads + QUICK)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
-    wait_for(reached.exists, "its code to be read")
+    wait_for(lambda: reached.exists() and (hptune.study() / "lease").exists(), "the start")
     status = cli("status", "study")
     assert (status.code, "is being started by process" in status.err) == (2, True), status
     watched = hptune.start("status", hptune.study(), "--watch")
