@@ -18,12 +18,13 @@ from energy_counters import RANGE_UJ, EnergyCounters
 from hptune.core.attempt import AttemptId, Cause, Usage
 from hptune.core.messages import AttemptEnded, Event, Measured
 from hptune.core.resources import Placement
+from hptune.worker import runner
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.gpus import vendor
 from hptune.worker.gpus.machine import Gpus
 from hptune.worker.monitoring import usage
 from hptune.worker.monitoring.energy import EnergyMeter, Processors, can_be_read
-from hptune.worker.monitoring.watchdog import MemoryWatchdog
+from hptune.worker.monitoring.watchdog import MemoryWatchdog, Watchdog
 from hptune.worker.runner import AttemptRunner
 from nvml import Card, Driver, h100_with_slices
 from real_runs import wait_for
@@ -174,13 +175,14 @@ BURNS = """
     NODE = pathlib.Path({root!r})
 
     def wait(name):
-        while not (NODE / name).exists():
+        end = time.monotonic() + 10
+        while not (NODE / name).exists() and time.monotonic() < end:
             time.sleep(0.01)
 
     def use(joules):
         # Whoever reads in between sees the energy before the time that it is divided by.
         file = NODE / "sys/class/powercap/intel-rapl:0/energy_uj"
-        file.write_text(str(int(file.read_text()) + int(joules * 1e6)))
+        file.write_text(str((int(file.read_text()) + int(joules * 1e6)) % {range}))
         stat = NODE / "proc/stat"
         name, user, *others = stat.read_text().split()
         stat.write_text(" ".join([name, str(int(user) + 1), *others]))
@@ -196,6 +198,10 @@ BURNS = """
         {then}
         return 1.0
     """
+
+
+def burning(counters: EnergyCounters, then: str = "") -> str:
+    return BURNS.format(root=str(counters.root), range=RANGE_UJ + 1, then=then)
 
 
 @pytest.fixture
@@ -223,7 +229,7 @@ def signs(counters: EnergyCounters, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_attempts_energy_is_measured_to_its_end(
     attempts: Attempts, counters: EnergyCounters, then: str, cause: Cause
 ) -> None:
-    result = attempts.run(BURNS.format(root=str(counters.root), then=then))
+    result = attempts.run(burning(counters, then))
     assert result.ending.cause is cause
     assert result.usages[-1].processor_joules == pytest.approx(36.0)
     assert result.usages[-1].gpu_joules is None
@@ -247,8 +253,41 @@ def test_the_end_is_measured_where_the_thread_that_measures_is_held_up(
 
     monkeypatch.setattr(MemoryWatchdog, "look", held_up)
     monkeypatch.setattr(AttemptRunner, "close", closed)
-    result = attempts.run(BURNS.format(root=str(counters.root), then=""))
+    result = attempts.run(burning(counters))
     assert result.usages[-1].processor_joules == pytest.approx(36.0)
+
+
+WRAPS = """for _ in range(3):
+            use(700.0)
+            for _ in range(2):  # the first may have been read before
+                (NODE / "seen").unlink(missing_ok=True)
+                wait("seen")
+    """
+
+
+def test_a_counter_may_begin_again_several_times_between_two_looks_at_an_attempt(
+    attempts: Attempts, counters: EnergyCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The more a look at an attempt costs, the later is the next one: minutes, for much memory."""
+    look, take = Watchdog.look, Processors.take
+
+    def look_once(self: Watchdog, attempts: int = 1) -> bool:
+        if (counters.root / "begun").exists():
+            return False
+        was_measured = look(self, attempts)
+        (counters.root / "begun").touch()
+        return was_measured
+
+    def taken(self: Processors) -> tuple[float, float] | None:
+        found = take(self)
+        (counters.root / "seen").touch()
+        return found
+
+    monkeypatch.setattr(runner, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(Watchdog, "look", look_once)
+    monkeypatch.setattr(Processors, "take", taken)
+    result = attempts.run(burning(counters, WRAPS))
+    assert result.usages[-1].processor_joules == pytest.approx(2136.0)
 
 
 def test_where_nothing_can_be_read_nothing_is_measured(
@@ -283,18 +322,18 @@ def test_attempts_divide_the_gpu_that_they_share(
     )
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     order = order_of(file)
-    runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    worker = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
     try:
         for trial, share in ((0, 0.5), (1, 0.25)):
             placement = Placement("worker", (0,), gpus=("0",), gpu_share=share)
-            runner.start(replace(order, attempt=AttemptId(trial, 0), placement=placement))
+            worker.start(replace(order, attempt=AttemptId(trial, 0), placement=placement))
         wait_for(lambda: [*seen.values()] == [1_000, 1_000], "the first measurements")
         driver.cards = cards(31_000, 0).cards
         wait_for(lambda: [*seen.values()] == [31_000, 31_000], "the next ones")
         done.touch()
         found = dict(last_usages(events, attempts=2))
     finally:
-        runner.close()
+        worker.close()
     assert (found[0].gpu_joules, found[1].gpu_joules) == (20.0, 10.0)
 
 

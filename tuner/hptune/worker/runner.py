@@ -457,6 +457,8 @@ class AttemptRunner:
             try:
                 self._look_at_master(processes)
                 self._memory.look()
+                # Before a counter begins again twice: the next look at an attempt may be far.
+                self._processors.take()
                 for process in processes:
                     self._look_at(process, attempts=len(processes))
                     limit_log(process.order.log)
