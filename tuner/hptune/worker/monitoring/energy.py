@@ -37,7 +37,7 @@ class Processors:
         self._lock = threading.Lock()
         self._microjoules = 0
         self._before = self._counts("energy_uj") or ()
-        self.can_be_read = bool(self._ranges and self._before)
+        self.can_be_read = bool(self._ranges and self._before) and _is_time_of_the_node()
 
     def _counts(self, file: str) -> Sequence[int] | None:
         counts = [number(read(zone / file)) for zone in self._zones]
@@ -115,6 +115,17 @@ class EnergyMeter:
 def can_be_read(gpus: Sequence[str]) -> bool:
     """Return whether this process can read the energy of processors or of these GPUs."""
     return Processors().can_be_read or Gpus().joules(gpus) is not None
+
+
+def _is_time_of_the_node() -> bool:
+    """Return whether the processor time is of the whole node, as the energy is.
+
+    LXC mounts a file in place of /proc/stat that has the container's own time.
+    """
+    try:
+        return path("proc/stat").stat().st_dev == path("proc").stat().st_dev
+    except OSError:
+        return False
 
 
 def _busy_seconds() -> float:

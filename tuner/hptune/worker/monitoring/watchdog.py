@@ -87,7 +87,7 @@ class MemoryWatchdog:
 
 
 class Watchdog:
-    """A watchdog of one attempt. All methods but `reported` are called by one thread.
+    """A watchdog of one attempt. All methods but `reported` and `ends` are called by one thread.
 
     Args:
         meter: The attempt's meter.
