@@ -458,6 +458,30 @@ def test_energy_is_a_column_and_a_sum_where_it_is_measured(window: Browser, tmp_
     assert window.complaints == []
 
 
+def test_a_metric_may_be_called_as_a_column(window: Browser, tmp_path: Path) -> None:
+    trials = [
+        trial(n, value=0.1 * n, params={}, metrics={"energy": 0.1 * n, "time": 1.0})
+        for n in range(3)
+    ]
+    ran = [attempt(n, ended_at=1060.0, outcome=Outcome.FINISHED) for n in range(3)]
+    used = [
+        Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=1.0, processor_joules=36_000.0 * kwh)
+        for kwh in (2, 1, 3)
+    ]
+    measured = [replace(each, usage=use) for each, use in zip(ran, used, strict=True)]
+    goals = Goals((Goal("energy", Direction.MIN),))
+    (tmp_path / "page.html").write_text(
+        page_text(replace(view(trials, measured), goals=goals), []), encoding="utf-8"
+    )
+    window.open(tmp_path / "page.html")
+    orders = []
+    for name in ("energy_kwh", "energy"):
+        window.figure("trials").get_by_role("button", name=name, exact=True).click()
+        orders.append([row.split("\t")[1] for row in rows(window).all_inner_texts()])
+    assert orders == [["1", "0", "2"], ["0", "1", "2"]]
+    assert window.complaints == []
+
+
 def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:
     """Crosses are not the best so far; far values are at the end of the axis, with their mark."""
     values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2]

@@ -43,18 +43,17 @@ def facts_of(trials: StudyTrials, *, now: float, run_one: str = "") -> dict[str,
     """
     view = trials.view
     goals = view.goals.objectives
+    metrics = list(dict.fromkeys([*(goal.metric for goal in goals), *_metrics_of(view.trials)]))
     names = text.distinct([text.clean(name) for name in trials.parameters])
     return {
         "metric": view.goal.metric,
-        "metrics": list(
-            dict.fromkeys([*(goal.metric for goal in goals), *_metrics_of(view.trials)])
-        ),
+        "metrics": metrics,
         "direction": {goal.metric: str(goal.direction) for goal in goals},
         "step": text.step_word(view.epochs),
         "columns": [
             {
                 "name": _SHORT.get(each.name, each.name),
-                "title": each.heading(view),
+                "title": each.heading(view, metrics),
                 "isFirst": Place.TRIALS in each.places,
                 "isRare": each.is_rare,
             }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 
@@ -142,10 +142,11 @@ class Column:
         """Return whether a table of these trials has it."""
         return not self.is_rare or any(self.value(row) is not None for row in rows)
 
-    def heading(self, view: StudyView) -> str:
-        """Return its heading for people."""
+    def heading(self, view: StudyView, metrics: Collection[str]) -> str:
+        """Return its heading for people; its name if one of the metrics beside it is called so."""
         words = self.title or self.name.replace("_", " ")
-        return words.format(step=text.step_word(view.epochs))
+        words = words.format(step=text.step_word(view.epochs))
+        return self.name if words in metrics else words
 
 
 def _cost(name: str, meaning: str, places: Place = FILES) -> Column:

@@ -117,7 +117,7 @@ def trials_table(view: StudyView, of: Sequence[Row]) -> list[tuple[str, ...]]:
             found += values if column.name == "value" else [other(column)]
         return tuple(found)
 
-    heads = line(map(text.clean, metrics), lambda column: column.heading(view))
+    heads = line(map(text.clean, metrics), lambda column: column.heading(view, metrics))
     return [
         heads,
         *(line(map(text.measured, map(row.metrics.get, metrics)), row.text) for row in of),
