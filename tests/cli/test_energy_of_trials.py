@@ -133,6 +133,16 @@ def test_a_limit_on_energy_is_a_constraint(cli: InProcess, node: EnergyCounters)
     assert cli("replay", "study").code == 0
 
 
+def test_trials_that_end_before_a_counter_moves_have_used_nothing(
+    cli: InProcess, node: EnergyCounters
+) -> None:
+    cli.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)\n')
+    ended = cli(*RUN, "--trials", 3, "--constraint", "energy_kwh<1")
+    assert ended.code == 0, ended.err
+    assert [each["metrics"]["energy_kwh"] for each in trials_of(cli)] == [0.0, 0.0, 0.0]
+    assert node.package.exists()
+
+
 def test_energy_is_an_objective_after_another(cli: InProcess, node: EnergyCounters) -> None:
     study_of(cli, node, "--objective", "value:min", "--objective", "energy_kwh")
     best = json.loads(cli("best", "study", "--json").out)

@@ -52,7 +52,7 @@ def test_an_attempt_has_its_share_of_the_processor_time(counters: EnergyCounters
     one, other = meter(processors), meter(processors)
     for each in (one, other):
         each.take_processors(7.0)
-        assert each.processor_joules is None
+        assert each.processor_joules == 0.0
     counters.use(joules=60.0, dram_joules=40.0, busy_seconds=10.0)
     one.take_processors(12.0)  # 5 of 10 s
     other.take_processors(9.0)  # 2 of 10 s
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_absent(counters: EnergyCounters, broken: str) ->
         one.take_processors(cpu_seconds)
         one.take_gpus()
     assert (one.processor_joules, one.gpu_joules) == (None, None)
-    assert can_be_read(()) == (broken == "no stat")
+    assert not can_be_read(())
 
 
 def test_a_counter_that_is_forbidden_meanwhile_keeps_what_was_measured(
@@ -143,7 +143,7 @@ def test_gpus_count_each_with_the_attempts_part(
     both, half = meter(Processors(), "0", "1"), meter(Processors(), "1", part=0.5)
     for each in (both, half):
         each.take_gpus()
-        assert each.gpu_joules is None
+        assert each.gpu_joules == 0.0
     driver.cards = cards(8_000, 80_000).cards
     for each in (both, half):
         each.take_gpus()

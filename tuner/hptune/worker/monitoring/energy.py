@@ -2,7 +2,7 @@
 
 All that use a device divide its energy, with that of its idle time: a node's processors and memory
 by the processor time of each process, a GPU by what each attempt holds of it. What cannot be read
-is None, never 0.
+is None, never 0, and what an attempt has used is 0 at its first measurement.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Processors:
         self._lock = threading.Lock()
         self._microjoules = 0
         self._before = self._counts("energy_uj") or ()
-        self.can_be_read = bool(self._ranges and self._before) and _is_time_of_the_node()
+        are_counted = bool(self._ranges and self._before)
+        self.can_be_read = are_counted and _is_time_of_the_node() and _busy_seconds() > 0.0
 
     def _counts(self, file: str) -> Sequence[int] | None:
         counts = [number(read(zone / file)) for zone in self._zones]
@@ -92,7 +93,9 @@ class EnergyMeter:
             if (now := self._processors.take()) is None:
                 return
             joules, busy_seconds = now
-            if self._before is not None:
+            if self._before is None:
+                self.processor_joules = 0.0
+            else:
                 before, busy_before, own_before = self._before
                 if busy_seconds <= busy_before:
                     return  # whoever computes next has the energy since then
@@ -105,7 +108,9 @@ class EnergyMeter:
         """Add what its GPUs have used; a driver may not answer for long."""
         if not self._gpus or (joules := self._gpu_usage.joules(self._gpus)) is None:
             return
-        if self._gpus_before is not None:
+        if self._gpus_before is None:
+            self.gpu_joules = 0.0
+        else:
             # A driver that was loaded again counts from 0.
             used = self._gpu_part() * max(0.0, joules - self._gpus_before)
             self.gpu_joules = (self.gpu_joules or 0.0) + used
