@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from energy_counters import EnergyCounters
-from hptune.master import plan
+from hptune.master import workforce
 from hptune.worker.gpus import vendor
 from hptune.worker.monitoring.energy import EnergyMeter
 from in_process import InProcess, refused
@@ -161,7 +161,7 @@ def test_a_trial_whose_worker_tells_no_energy_fails(
     cli: InProcess, node: EnergyCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.forbid()
-    monkeypatch.setattr(plan, "can_be_read", lambda _: True)  # as where workers join later
+    monkeypatch.setattr(workforce, "can_be_read", lambda _: True)  # as where workers join later
     cli.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)\n')
     ended = cli(*RUN, "--trials", 3, "--constraint", "energy_kwh<1")
     assert ended.code == 2
