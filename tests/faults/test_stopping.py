@@ -153,6 +153,7 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     model = hptune.file("model.py", NEVER_READ)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)
+    wait_for(hptune.study().exists, "the study's directory")
     signals = {
         "Ctrl-C twice": (signal.SIGINT, signal.SIGINT),
         "SIGTERM": (signal.SIGTERM,),
@@ -163,7 +164,7 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     ended = started.wait()
     assert ended.code == 130, ended
     assert re.fullmatch(
-        r" *\d+s  reading model.py …\n"
+        r"( *\d+s  reading model.py …\n)?"
         r"(interrupted|Stopped at once); no study was made yet\n",
         ended.err,
     ), ended.err
@@ -181,6 +182,7 @@ while not os.path.exists({str(gate)!r}):
     model = hptune.file("model.py", reads + QUICK)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for(reached.exists, "its code to be read")
+    wait_for((hptune.study() / "lease").exists, "its master")
     status = cli("status", "study")
     assert (status.code, "is being started by process" in status.err) == (2, True), status
     watched = hptune.start("status", hptune.study(), "--watch")

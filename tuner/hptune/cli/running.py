@@ -170,6 +170,7 @@ def run(
         directory = _directory(study, model_file.stem)
         with contextlib.ExitStack() as stack:
             if not detach and not python:
+                directory.check_place()
                 check_source(model_file, has_entry=bool(given.get("entry")))
                 # It imports a framework, which takes seconds, while this process imports `master`.
                 stack.enter_context(ForkServer.started_early(source))
