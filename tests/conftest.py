@@ -167,6 +167,8 @@ def cli(
     shared.resting = shared  # type: ignore[attr-defined]  # as that of the class
 
     monkeypatch.setattr("hptune.master.workforce.ForkServer", shared)
+    # No study would take the one that is started early.
+    monkeypatch.setattr(ForkServer, "started_early", lambda _: contextlib.nullcontext())
     monkeypatch.chdir(tmp_path)
     with joblib.parallel_config("threading"):
         yield InProcess(tmp_path, capfd)

@@ -142,18 +142,18 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
     ("instant", "how"),
     [
         ("forkserver.server", "Ctrl-C twice"),
+        ("forkserver.server", "hang-up"),
+        ("forkserver.server", "SIGTERM"),
         (WORKER_NAME, "SIGTERM"),
-        (WORKER_NAME, "hang-up"),
-        pytest.param("forkserver.server", "SIGTERM", marks=pytest.mark.slow),
+        pytest.param(WORKER_NAME, "hang-up", marks=pytest.mark.slow),
         pytest.param(WORKER_NAME, "Ctrl-C twice", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
-    """There is no study yet: the framework is imported, or Dask's worker starts."""
+    """There is no study yet: both processes import, or Dask's worker starts."""
     model = hptune.file("model.py", NEVER_READ)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)
-    wait_for(hptune.study().exists, "the study's directory")
     signals = {
         "Ctrl-C twice": (signal.SIGINT, signal.SIGINT),
         "SIGTERM": (signal.SIGTERM,),
@@ -181,8 +181,7 @@ while not os.path.exists({str(gate)!r}):
 """
     model = hptune.file("model.py", reads + QUICK)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
-    wait_for(reached.exists, "its code to be read")
-    wait_for((hptune.study() / "lease").exists, "its master")
+    wait_for(lambda: reached.exists() and (hptune.study() / "lease").exists(), "the start")
     status = cli("status", "study")
     assert (status.code, "is being started by process" in status.err) == (2, True), status
     watched = hptune.start("status", hptune.study(), "--watch")

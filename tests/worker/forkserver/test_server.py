@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +19,8 @@ import pytest
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.forkserver import orphans, server
 from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.gpus.machine import Gpus
+from nvml import Card, Driver
 
 
 def test_what_cannot_be_killed_delays_one_end_only(
@@ -100,3 +103,21 @@ def test_an_early_server_serves_the_code_that_it_was_started_for_or_ends(
     assert taken._process.poll() is None
     taken.close()
     assert [*tmp_path.glob("hptune-*")] == []
+
+
+def test_an_early_server_serves_a_study_that_looks_for_gpus_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(Card("GPU-a", bus=1), Card("GPU-b", bus=2)))
+    code = tmp_path / "model.py"
+    code.write_text("import time\ntime.sleep(100)\n")
+    source = ObjectiveSource(SourceKind.FILE, str(code))
+    with ForkServer.started_early(source):
+        assert Gpus().names == ("0", "1")
+        assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        taken = ForkServer.resting(source)
+    assert taken is not None
+    taken.close()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..master.run import RunResult
     from ..reporting.terminal.progress import Progress
     from ..storage.directory import StudyDirectory
+    from ..user_code.model_file import ObjectiveSource
 
 
 class _RecordedCommand(SectionedCommand):
@@ -148,7 +149,6 @@ def run(
     from ..user_code.model_file import check_path
     from ..user_code.scripts import is_keras_tuner_script
     from ..user_code.source_checks import check_source, check_syntax
-    from ..worker.forkserver.client import ForkServer
 
     given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
@@ -168,13 +168,12 @@ def run(
         refuse_arguments(script_arguments, model_file.name)
         request = asked(StudySettings(source=source, **given))
         directory = _directory(study, model_file.stem)
-        with contextlib.ExitStack() as stack:
-            if not detach and not python:
-                directory.check_place()
-                check_source(model_file, has_entry=bool(given.get("entry")))
-                # It imports a framework, which takes seconds, while this process imports `master`.
-                stack.enter_context(ForkServer.started_early(source))
-            _start(request, directory, study=study, quiet=quiet, detach=detach)
+        early = None
+        if not detach and not python:
+            directory.check_place()
+            check_source(model_file, has_entry=bool(given.get("entry")))
+            early = request.settings.source
+        _start(request, directory, study=study, quiet=quiet, detach=detach, early=early)
         return
     refuse_arguments(script_arguments, "--command")
     request, text, name = program(model_file, command, space, given)
@@ -198,10 +197,14 @@ def _start(
     study: Path | None,
     quiet: bool,
     detach: bool,
+    early: ObjectiveSource | None = None,
 ) -> None:
-    try:
+    def go(display: RunDisplay) -> RunResult:
         from ..master.run import start
 
+        return start(request, directory, display=display)
+
+    try:
         if detach:
             from ..master.detached import detach_new
 
@@ -210,11 +213,7 @@ def _start(
             where = [] if study else ["--study", str(directory.path)]
             echo(detach_new(request, directory, _arguments(*where), notify=_note, quiet=quiet))
             return
-        _run_and_close(
-            directory,
-            lambda display: start(request, directory, display=display),
-            quiet=quiet,
-        )
+        _run_and_close(directory, go, quiet=quiet, early=early)
     finally:
         directory.give_up()  # if Ctrl-C came before there was a study
 
@@ -329,11 +328,24 @@ def _on_second_signal(directory: StudyDirectory, progress: Progress) -> Callable
 
 
 def _run_and_close(
-    directory: StudyDirectory, go: Callable[[RunDisplay], RunResult], *, quiet: bool
+    directory: StudyDirectory,
+    go: Callable[[RunDisplay], RunResult],
+    *,
+    quiet: bool,
+    early: ObjectiveSource | None = None,
 ) -> None:
-    from ..master.observers import RunDisplay
+    """Run a study and show how it ended.
+
+    Args:
+        directory: The study's directory.
+        go: Runs it.
+        quiet: Whether to show no progress.
+        early: The code to import in the other process now, while this one imports `master`; None
+            to leave that to the run.
+    """
     from ..master.stop_requests import interrupt_on_signals
     from ..reporting.terminal.display import make_progress
+    from ..worker.forkserver.client import ForkServer
 
     # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
@@ -342,7 +354,10 @@ def _run_and_close(
     end = _on_second_signal(directory, progress)
     with interrupt_on_signals(end):
         try:
-            result = go(RunDisplay(progress, end, is_quiet=quiet))
+            with ForkServer.started_early(early) if early else contextlib.nullcontext():
+                from ..master.observers import RunDisplay
+
+                result = go(RunDisplay(progress, end, is_quiet=quiet))
         except KeyboardInterrupt:
             progress.stop()
             print_last(f"interrupted; {what_next(directory)}", sys.stderr)

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from ...errors import ModelFileError, StudyError
 from ...user_code.model_file import Found, ObjectiveSource, SourceKind, frameworks
+from ..gpus.nvidia import Nvidia
 from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
 from ..private_folder import create_folder
 from ..process_ids import began
@@ -447,6 +448,7 @@ def _folder() -> Path:
 def _environment(source: ObjectiveSource) -> dict[str, str]:
     given = environment.without_others(dict(os.environ.items() - _SET_BY_DASK))
     given.pop("__DASK_PARENT_PID", None)
+    Nvidia.set_order(given)  # as a master does that starts it early, and then looks for GPUs
     variables = {
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONHASHSEED": "0",

@@ -79,9 +79,15 @@ class Nvidia(Vendor):
     def visible(self, environment: MutableMapping[str, str]) -> list[str]:
         """Return the names of the visible devices, and set CUDA_DEVICE_ORDER for their numbers."""
         names = super().visible(environment)
-        if names and (_VISIBLE not in environment or "SLURM_JOB_ID" in environment):
-            environment.setdefault(_ORDER, _BY_BUS)
+        if names:
+            self.set_order(environment)
         return names
+
+    @staticmethod
+    def set_order(environment: MutableMapping[str, str]) -> None:
+        """Set CUDA_DEVICE_ORDER if numbers of GPUs are the driver's or Slurm's, not a user's."""
+        if _VISIBLE not in environment or "SLURM_JOB_ID" in environment:
+            environment.setdefault(_ORDER, _BY_BUS)
 
     def _chosen(self, left: Sequence[str], names: Sequence[str]) -> list[str]:
         del left
