@@ -27,7 +27,7 @@ def test_the_process_that_is_started_early_serves_the_study(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch, entry: str
 ) -> None:
     started, served = list[ObjectiveSource](), list[ObjectiveSource]()
-    shared = workforce.ForkServer
+    shared = workforce.ForkServer  # type: ignore[attr-defined]  # what the tests share
 
     @contextmanager
     def started_early(source: ObjectiveSource) -> Iterator[None]:
@@ -36,7 +36,8 @@ def test_the_process_that_is_started_early_serves_the_study(
 
     def resting(source: ObjectiveSource) -> ForkServer:
         served.append(source)
-        return shared(source)
+        made: ForkServer = shared(source)
+        return made
 
     monkeypatch.setattr(ForkServer, "started_early", started_early)
     monkeypatch.setattr(shared, "resting", resting)

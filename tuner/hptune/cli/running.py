@@ -167,11 +167,12 @@ def run(
             return
         refuse_arguments(script_arguments, model_file.name)
         request = asked(StudySettings(source=source, **given))
-        is_early = not detach and not python
-        if is_early:
-            check_source(model_file, has_entry=bool(given.get("entry")))
-        early = request.settings.source if is_early else None
         directory = _directory(study, model_file.stem)
+        early = None
+        if not detach and not python:
+            directory.check_place()
+            check_source(model_file, has_entry=bool(given.get("entry")))
+            early = request.settings.source
         _start(request, directory, study=study, quiet=quiet, detach=detach, early=early)
         return
     refuse_arguments(script_arguments, "--command")
