@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import nvml
 from attempt_orders import order_of
 from attempts import Attempts, Result
 from energy_counters import RANGE_UJ, EnergyCounters
@@ -168,6 +169,19 @@ def test_gpus_without_a_counter_are_absent(
         one.take_gpus()
     assert one.gpu_joules is None
     assert not can_be_read(names)
+
+
+def test_an_old_package_of_nvml_tells_no_energy(
+    counters: EnergyCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as nvidia-ml-py3 of 2017, which some other package may have installed."""
+    counters.forbid()
+    for name in ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetMaxMigDeviceCount"):
+        monkeypatch.delitem(nvml._CALLS, name)
+    monkeypatch.setitem(sys.modules, "pynvml", cards(1_000, 2_000))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert Gpus().names == ("0", "1")
+    assert not can_be_read(("0", "1"))
 
 
 # --- attempts -------------------------------------------------------------------------------------

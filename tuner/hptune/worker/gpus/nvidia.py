@@ -188,10 +188,10 @@ class Nvidia(Vendor):
             )
 
     def _tell(self, call: str, *arguments: Any) -> Any:
-        """Return what NVML tells; None if it does not."""
+        """Return what NVML tells; None if it does not, or its package is too old for the call."""
         try:
             return None if None in arguments else getattr(self._nvml, call)(*arguments)
-        except self._nvml.NVMLError:
+        except (AttributeError, self._nvml.NVMLError):
             return None
 
     def _of_device(self, gpu: Gpu, call: str) -> Any:
