@@ -19,9 +19,11 @@ from ..core.messages import (
     AttemptStarted,
     Event,
     Finish,
+    FinishReason,
     ParametersUsed,
     Reported,
     Start,
+    StopRequested,
     StudyOpened,
     WorkerJoined,
     WorkerLeaving,
@@ -169,6 +171,21 @@ class Session:
             return _trial(study, name.trial)
 
         return self._call(end)
+
+    def stop(self, reason: str) -> bool:
+        """Stop the study if programs have it open: they stop at their next reports.
+
+        Returns:
+            Whether they had.
+        """
+
+        def stop(study: FollowedStudy) -> bool:
+            goes_on = study.is_open and study.finish is None
+            if goes_on and not study.engine.is_stopping:
+                study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
+            return goes_on
+
+        return self._call(stop)
 
     def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, Trial]:
         """Return the attempt of a trial that a program has asked for.
