@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..core.attempt import AttemptId, Ending, Halt, Report
+from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
     AttemptStarted,
@@ -186,6 +186,11 @@ class Session:
             return goes_on
 
         return self._call(stop)
+
+    def was_lost(self, name: AttemptId) -> bool:
+        """Return whether an attempt was ended without its program, as past its lease."""
+        attempts = LedgerReader(self.directory).attempts()
+        return any(each.id == name and each.outcome is Outcome.LOST for each in attempts)
 
     def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, Trial]:
         """Return the attempt of a trial that a program has asked for.
