@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import hptune
-from asked_studies import Clock
+from asked_studies import SPACE, Clock, opened, states
+from commands import Commands
 from hptune.ask_tell import followed
-from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
+from hptune.clusters.jobs import jobs_name
 from hptune.core.attempt import Cause, Outcome
 from hptune.core.trial import TrialState
 from hptune.errors import (
@@ -32,8 +33,6 @@ from hptune.storage.ledger import LedgerReader
 from hptune.study.study import Study
 from in_process import InProcess
 
-SPACE = {"x": hptune.Float(0.0, 1.0), "kind": ["a", "b"]}
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -45,15 +44,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "study"
-
-
-def opened(path: Path, **settings: object) -> AskedStudy:
-    given = {"search": "random", "trials": 4, "seed": 1} | settings
-    return hptune.open_study(path, SPACE, "loss:min", **given)  # type: ignore[arg-type]
-
-
-def states(study: Study) -> list[TrialState]:
-    return [trial.state for trial in study.trials]
 
 
 # --- the way of a trial ---------------------------------------------------------------------
@@ -208,8 +198,8 @@ def test_constraints_hold(path: Path) -> None:
 
 def test_the_same_failure_of_the_first_trials_ends_the_study(path: Path) -> None:
     study = opened(path)
-    for trial in study.trials_to_run():
-        study.tell(trial, failed="no data")
+    for _ in range(3):
+        study.tell(study.ask(), failed="no data")
     assert states(study) == [TrialState.FAILED] * 3
     with pytest.raises(StudyOverError, match="the first 3 trials all failed the same way: no data"):
         study.ask()
@@ -503,12 +493,35 @@ def test_a_study_of_a_master_that_has_ended(of_a_master: Path) -> None:
 def test_a_call_beside_a_master_is_refused(
     of_a_master: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hptune.ask_tell.session._MASTER_SECONDS", 0.05)
+    monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
     directory = StudyDirectory(of_a_master)
     with directory.acquire(), pytest.raises(StudyLockedError) as caught:
         hptune.open_study(of_a_master)
     assert "is run by process" in caught.value.message
     assert f"`hptune stop {directory}`" in caught.value.message
+
+
+def test_a_program_that_waits_takes_another_one_for_no_master(
+    of_a_master: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first program opens the study, which its last master has left, while others wait."""
+    monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 10.0)
+    lock = StudyDirectory(of_a_master).acquire()
+    release = threading.Timer(1.5, lock.release)
+    release.start()
+    assert hptune.open_study(of_a_master, trials=4).ask().number == 2
+    release.join()
+
+
+def test_a_call_is_refused_while_a_job_waits_to_be_the_master(
+    of_a_master: Path, commands: Commands
+) -> None:
+    (of_a_master / "jobs").mkdir()
+    (of_a_master / "jobs" / "master.sbatch").touch()
+    job = f"7|{jobs_name(of_a_master)}.master|PENDING|BeginTime|main||N/A|N/A|N/A"
+    commands.make("squeue", f"echo '{job}'")
+    with pytest.raises(StudyLockedError, match=r"is Slurm job 7 .* continues the study"):
+        hptune.open_study(of_a_master, trials=4)
 
 
 def test_a_master_takes_a_study_over_from_programs(cli: InProcess) -> None:

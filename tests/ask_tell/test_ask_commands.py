@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import hptune
 from hptune.core.trial import TrialState
+from hptune.reporting.results.view import StudyState
+from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
 from in_process import InProcess
 
@@ -96,6 +99,45 @@ def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None
     refused = cli("resume", "s", "--workers", "3")
     assert (refused.code, "--workers is for workers of hptune's own" in refused.err) == (2, True)
     assert study.tags == ()
+
+
+def test_stop_ends_it_for_programs_and_resume_continues(cli: InProcess, study: Study) -> None:
+    cli("ask", "s")
+    assert "programs that have its trials learn it at their next reports" in cli("stop", "s").out
+    assert cli("report-step", "s", "0", "--step", "1", "loss=0.4").code == 3
+    assert cli("ask", "s").code == 1
+    cli("tell", "s", "0")
+    assert study.view().state is StudyState.STOPPED
+    assert (over := json.loads(cli("ask", "s", "--json").out))["over"]
+    assert "stopped by" in over["reason"]
+    assert "there is nothing to stop" in cli("stop", "s").err
+    assert "It is open" in cli("resume", "s").out
+    assert cli("ask", "s").out.startswith("0.1 ")
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("stop", "s", "--trial", "0"), "end one with `hptune tell"),
+        (("enqueue", "s", "x=0.5"), "enqueue one with `hptune resume"),
+        (("pause", "s"), "only a master pauses"),
+    ],
+)
+def test_what_only_a_master_does(
+    cli: InProcess, study: Study, arguments: tuple[str, ...], words: str, is_busy: bool
+) -> None:
+    directory = StudyDirectory(study.directory)
+    with directory.acquire() if is_busy else contextlib.nullcontext():
+        ended = cli(*arguments)
+    assert (ended.code, words in " ".join(ended.err.split())) == (1, True)
+
+
+def test_resume_enqueues_a_trial_while_programs_have_others(cli: InProcess, study: Study) -> None:
+    cli("ask", "s")
+    assert cli("resume", "s", "--try", "x=0.125").code == 0
+    assert cli("ask", "s").out.startswith("1.0 x=0.125")
+    assert cli("tell", "s", "0", "loss=1").code == 0
 
 
 def test_a_tuner_cannot_resume_it(tmp_path: Path, study: Study) -> None:

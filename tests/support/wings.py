@@ -62,7 +62,10 @@ WINGS = {
     ),
     "ask and tell": Wing(
         ("hptune.ask_tell", "hptune.cli.telling"),
-        doors={"hptune.cli.running": "`hptune resume` opens a study without code to programs"},
+        doors={
+            "hptune.cli.running": "`hptune resume` opens a study without code to programs",
+            "hptune.cli.asking": "`hptune stop` ends a study that programs have open",
+        },
     ),
     "parallel": Wing(
         (

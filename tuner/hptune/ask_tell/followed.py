@@ -134,7 +134,12 @@ class FollowedStudy:
             if leased.is_past_lease(now):
                 reason = f"it was not told within its lease of {duration(leased.lease_seconds)}"
                 self.end(leased.attempt, Ending(Cause.WORKER_LOST, reason=reason))
-        if not self.engine.is_stopping and (stop := self._stop(now)) is not None:
+        self.stop_if_due()
+
+    def stop_if_due(self) -> None:
+        """Stop the study if its time or its budget is over."""
+        is_ending = self.finish is not None or self.engine.is_stopping
+        if not is_ending and (stop := self._stop(self.now())) is not None:
             self.happen(stop)
 
     def _stop(self, now: float) -> StopRequested | None:

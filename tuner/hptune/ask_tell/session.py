@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..core.attempt import AttemptId, Ending, Halt, Report
+from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
     AttemptStarted,
     Event,
     Finish,
+    FinishReason,
     ParametersUsed,
     Reported,
     Start,
+    StopRequested,
     StudyOpened,
     WorkerJoined,
     WorkerLeaving,
@@ -42,7 +44,7 @@ from ..master.resume_plan import (
 )
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader
-from ..storage.lock import MasterLock
+from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
 from ..text import plural
 from ..user_code.model_file import Found
@@ -53,9 +55,6 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
 """How long a call waits for those of other programs."""
-
-_MASTER_SECONDS = 1.0
-"""Time after which a call that waits looks whether a master runs the study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +94,8 @@ class Session:
 
     def open(self, changes: Changes, found: Found | None = None) -> None:
         """Open the study for programs, unless it is open and nothing changes.
+
+        One that has ended before all its trials were over continues.
 
         Args:
             changes: What is to be otherwise than before.
@@ -140,6 +141,7 @@ class Session:
         def record(study: FollowedStudy) -> Halt | None:
             self._running(study, name)
             study.happen(Reported(study.now(), name, report))
+            study.stop_if_due()
             return self._running(study, name).halt
 
         return self._call(record)
@@ -169,6 +171,26 @@ class Session:
             return _trial(study, name.trial)
 
         return self._call(end)
+
+    def stop(self, reason: str) -> bool:
+        """Stop the study if programs have it open: they stop at their next reports.
+
+        Returns:
+            Whether they had.
+        """
+
+        def stop(study: FollowedStudy) -> bool:
+            goes_on = study.is_open and study.finish is None
+            if goes_on and not study.engine.is_stopping:
+                study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
+            return goes_on
+
+        return self._call(stop)
+
+    def was_lost(self, name: AttemptId) -> bool:
+        """Return whether an attempt was ended without its program, as past its lease."""
+        attempts = LedgerReader(self.directory).attempts()
+        return any(each.id == name and each.outcome is Outcome.LOST for each in attempts)
 
     def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, Trial]:
         """Return the attempt of a trial that a program has asked for.
@@ -233,7 +255,7 @@ class Session:
             StudyLockedError: A master runs the study, or the others take too long.
         """
         give_up_at = time.monotonic() + PATIENCE_SECONDS
-        look_at = time.monotonic() + _MASTER_SECONDS
+        look_at = time.monotonic() + MOMENT_SECONDS
         while True:
             try:
                 lock = self.directory.acquire()
@@ -242,7 +264,7 @@ class Session:
                 if time.monotonic() > give_up_at:
                     raise
             if time.monotonic() > look_at:
-                look_at += _MASTER_SECONDS
+                look_at += MOMENT_SECONDS
                 self._refuse_beside_master()
             time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - so that all have their turn
         with lock:
@@ -251,7 +273,9 @@ class Session:
     def _refuse_beside_master(self) -> None:
         """Raise an error if a master runs the study, and not another program for its moment."""
         owner = self.directory.owner()
-        if owner is None or not self.directory.has_ledger:
+        if owner is None or time.time() - owner.since <= MOMENT_SECONDS:
+            return
+        if not self.directory.has_ledger:
             return
         if not LedgerReader(self.directory).run_state().without_master:
             raise StudyLockedError(
@@ -262,7 +286,7 @@ class Session:
 
     def _caught_up(self, lock: MasterLock) -> FollowedStudy:
         """Return the study as the ledger has it now."""
-        study = self._study
+        study, self._study = self._study, None  # if this is interrupted, it is read again
         known_as = self._identity(lock)
         if study is not None and known_as is not None and known_as == self._known_as:
             events = study.ledger.events_of_others(lock)
@@ -271,11 +295,11 @@ class Session:
                     for event in events:
                         study.follow(event)
                 study.engine.take_changes()
+                self._study = study
                 return study
             study.ledger.close()
-        self._study = study = self._read(lock)
-        self._known_as = known_as
-        return study
+        self._study, self._known_as = self._read(lock), known_as
+        return self._study
 
     def _identity(self, lock: MasterLock) -> object:
         """Return what the state of this process is of; None if it must be read again.
@@ -311,7 +335,7 @@ class Session:
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
     ) -> FollowedStudy:
-        """Return the study, opened for programs; it stays as it is if it is so and nothing changes.
+        """Return the study, opened for programs; one that goes on is left so if nothing changes.
 
         One that has nothing left to do is not opened.
         """
@@ -326,7 +350,8 @@ class Session:
             request = resume_request(changes, past)
             plan = plan_resume(request, past, found or stored_code(past), AskersPlaces())
             is_same = plan.settings == past.settings and not (plan.added or plan.retried)
-            if study.is_open and is_same and plan.space == study.search.space:
+            goes_on = study.is_open and study.finish is None
+            if goes_on and is_same and plan.space == study.search.space:
                 return study
             if (over := nothing_left(request, past)) is not None:
                 study.finish = over[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -14,6 +15,7 @@ from ..config.kinds import duration
 from ..config.reference import OPEN_STUDY, in_python
 from ..config.resolved import resolve
 from ..config.settings import SETTINGS, StudySettings
+from ..core.messages import FinishReason
 from ..core.seeds import training_seed
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
@@ -34,6 +36,13 @@ LEASE_SECONDS = 3600.0
 
 _ARGUMENTS = {each.argument: each.name for each in SETTINGS}
 _MOST_WAIT_SECONDS = 5.0
+_AS_ASKED = (
+    FinishReason.DONE,
+    FinishReason.EXHAUSTED,
+    FinishReason.TIME_UP,
+    FinishReason.BUDGET_SPENT,
+)
+"""How a study ends that nothing has stopped but its own limits."""
 
 
 def open_study(
@@ -142,12 +151,14 @@ class AskedStudy(Study):
         ]
         return trials[0] if count is None else trials
 
-    def tell(self, trial: AskedTrial | int | str, *, failed: str = "", **metrics: Any) -> Trial:
+    def tell(
+        self, trial: AskedTrial | int | str, *, failed: str | Exception = "", **metrics: Any
+    ) -> Trial:
         """Tell a trial's result, once.
 
         Args:
             trial: The trial, or its number if another process has asked for it.
-            failed: Why it has no result, such as "diverged".
+            failed: Why it has no result, such as "diverged", or the exception.
             metrics: The result, by name; those of the last report need not be repeated.
 
         Raises:
@@ -163,13 +174,16 @@ class AskedStudy(Study):
         """Yield one trial after the other until the study is over.
 
         A trial that the loop did not tell is told by what it has reported. While other programs
-        have all trials that are left, this waits.
+        have all trials that are left, this waits. It warns if failures or a user have stopped the
+        study.
         """
         seconds = 0.1
         while True:
             try:
                 trial = self.ask()
-            except StudyOverError:
+            except StudyOverError as over:
+                if (finish := self._session.finish) and finish.finish_reason not in _AS_ASKED:
+                    warnings.warn(over.message, stacklevel=2)
                 return
             except NoTrialError:
                 time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - not all at once

@@ -15,11 +15,12 @@ from ..core.messages import Event, ParametersUsed, Reported
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Trial
 from ..errors import HptuneError, TrialOverError, UsageError
+from ..storage.ledger import LedgerReader
 from ..training.context import AttemptStopped, TrialContext, as_metrics
 from ..training.function_objective import ending_of as ending_by_result
 from ..training.hyperparameters import HyperParameters, make_hyperparameters
 from ..user_code.model_file import UserCode
-from ..user_code.user_errors import storable
+from ..user_code.user_errors import one_line, storable, user_traceback
 from ..worker.forkserver.error_causes import Where, ending_by_order, ending_of
 from ..worker.forkserver.used_parameters import used_parameters
 
@@ -61,7 +62,7 @@ class AskedTrial(TrialContext):
     ) -> None:
         super().__init__(
             attempt=attempt,
-            params=params,
+            params=dict(params),  # what the program does with it changes no state of the study
             seed=seed,
             directory=session.directory.trial(attempt.trial),
             goals=goals,
@@ -131,8 +132,12 @@ class AskedTrial(TrialContext):
         """
         return self.end(self._ending(metrics))
 
-    def fail(self, reason: str, detail: str = "") -> Trial:
+    def fail(self, reason: str | Exception, detail: str = "") -> Trial:
         """Tell that the trial has failed; the search learns that it did."""
+        if isinstance(reason, Exception):
+            return self.fail(one_line(reason), detail or user_traceback(reason))
+        if not isinstance(reason, str):
+            raise UsageError(f"failed is {reason!r}; allowed are a text, and the exception")
         reason = storable(" ".join(reason.split()) or _NO_RESULT, _MOST_CHARACTERS)
         return self.end(Ending(Cause.EXCEPTION, reason=reason, detail=detail))
 
@@ -184,17 +189,33 @@ class AskedTrial(TrialContext):
         if isinstance(error, TrialOverError):  # the loop around the block gets the next trial
             warnings.warn(error.message, stacklevel=2)
             return True
-        if self.is_over or isinstance(error, HptuneError):
+        if self.is_over:
             return False
+        try:
+            self._end_of_block(error)
+        except TrialOverError as over:
+            if error is not None or self.session.was_lost(self.attempt):
+                warnings.warn(over.message, stacklevel=2)  # else another process has told it
+        except HptuneError:
+            self._give_back()
+            raise
+        return isinstance(error, Exception) and not isinstance(error, HptuneError)
+
+    def _end_of_block(self, error: BaseException | None) -> None:
         if error is None:
+            if not self.reported:  # here; a process that this one has started may have
+                leased, _ = self.session.running_attempt(self.number, self.attempt.number)
+                reports = LedgerReader(self.session.directory).reports(self.number)
+                self.remember(reports, leased.halt)
             has_result = bool(self.reported) or self.obeyed(CameBack.NOTHING) is not None
             self.tell() if has_result else self.fail(_NO_RESULT)
-            return False
-        if isinstance(error, KeyboardInterrupt | GeneratorExit):
-            with contextlib.suppress(HptuneError):  # what ends the program counts
-                self.release()
-            return False
-        by_order = ending_by_order(error, self.obeyed(CameBack.NOTHING))
-        where = Where(self.directory, has_gpu=False, has_begun=False)
-        self.end(by_order or ending_of(error, where))
-        return isinstance(error, Exception)
+        elif isinstance(error, KeyboardInterrupt | GeneratorExit | HptuneError):
+            self._give_back()  # the error ends the program, and says nothing of the trial
+        else:
+            by_order = ending_by_order(error, self.obeyed(CameBack.NOTHING))
+            where = Where(self.directory, has_gpu=False, has_begun=True)
+            self.end(by_order or ending_of(error, where))
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(HptuneError):  # what ends the program counts
+            self.release()

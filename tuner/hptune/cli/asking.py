@@ -62,8 +62,9 @@ def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
 def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
     from ..clusters.slurm_master import cancel_jobs
     from ..storage.asking import send
+    from ..storage.ledger import LedgerReader
 
-    owner = study.owner()
+    owner = LedgerReader(study).master() if study.has_ledger else study.owner()
     if owner is None and cancel_jobs(study):
         _record_stop(study)
         follows = f"Continue with: hptune resume {study}"
@@ -73,7 +74,13 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
         return
     if owner is None:
         study.open()
-        raise StudyError(f"the study in {study} is not running, so there is nothing to stop")
+        if not (LedgerReader(study).run_state().without_master and _stop_programs(study)):
+            raise StudyError(f"the study in {study} is not running, so there is nothing to stop")
+        echo(
+            "The study has stopped: programs that have its trials learn it at their next reports. "
+            f"Continue with: hptune resume {study}"
+        )
+        return
     send(study, UserAction.STOP, tool="hptune stop")
     began = time.monotonic()
     tell_at = began + _SILENT_SECONDS
@@ -88,6 +95,13 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
             )
         time.sleep(_POLL_SECONDS)
     click.echo(f"The study has stopped; {what_next(study)}")
+
+
+def _stop_programs(study: StudyDirectory) -> bool:
+    from ..ask_tell.session import Session
+    from ..storage.asking import new_request
+
+    return Session(study).stop(new_request(UserAction.STOP, tool="hptune stop").stop_reason)
 
 
 def _record_stop(study: StudyDirectory) -> None:
@@ -167,7 +181,8 @@ def resume_paused(directory: Path) -> bool:
 
     study = StudyDirectory(directory)
     try:
-        if study.owner() is None or not LedgerReader(study).run_state().paused_by:
+        reader = LedgerReader(study)
+        if reader.master() is None or not reader.run_state().paused_by:
             return False
     except NoStudyError:
         return False
@@ -186,7 +201,7 @@ def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None
     from ..storage.ledger import LedgerReader
 
     study = StudyDirectory(directory)
-    if not changes or study.owner() is None or not study.database.exists():
+    if not changes or not study.database.exists() or LedgerReader(study).master() is None:
         return
     if set(changes) == {"start_points"}:
         raise StudyLockedError(

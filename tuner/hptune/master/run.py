@@ -155,7 +155,8 @@ def resume(
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open(Use.RUN)
-    refuse_second_master(directory)
+    if directory.owner() is None:
+        refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
     with contextlib.ExitStack() as stack:
@@ -215,8 +216,12 @@ def _noted_events(ledger: Ledger, display: RunDisplay) -> Iterator[Event]:
 
 
 def refuse_second_master(directory: StudyDirectory) -> None:
-    """Check that no job waits that is to be the study's master."""
-    if not exists(directory.path / "jobs") or directory.owner() is not None:
+    """Check that no job waits that is to be the study's master.
+
+    Raises:
+        StudyLockedError: One does.
+    """
+    if not exists(directory.path / "jobs"):
         return
     from ..clusters import slurm_master  # loads what submits jobs
 

@@ -119,8 +119,9 @@ def check(
         UsageError: The request is wrong.
         StudyError: The study does not run.
     """
-    if directory.owner() is None:
-        raise StudyError(_NOT_RUNNING[action].format(directory=directory))
+    if reader.master() is None:
+        words = _OPEN if reader.run_state().without_master else _NOT_RUNNING
+        raise StudyError(words.get(action, _NOT_RUNNING[action]).format(directory=directory))
     if action is UserAction.STOP_TRIAL:
         check_not_over(trial, reader.trials())
     elif action is UserAction.ENQUEUE:
@@ -139,6 +140,18 @@ _NOT_RUNNING = {
     UserAction.RESUME: "the study in {directory} is not running; resume it with "
     "`hptune resume {directory}`",
     UserAction.NOTE: "the master of the study in {directory} has just ended; try again in a minute",
+}
+
+
+_OPEN = {
+    UserAction.STOP: "programs ask for the trials of the study in {directory}; stop it with "
+    "`hptune stop {directory}`",
+    UserAction.STOP_TRIAL: "programs train the trials of the study in {directory}; end one with "
+    "`hptune tell {directory} TRIAL --failed WHY`",
+    UserAction.ENQUEUE: "programs ask for the trials of the study in {directory}; enqueue one with "
+    "`hptune resume {directory} --try …`",
+    UserAction.PAUSE: "programs ask for the trials of the study in {directory}, and only a master "
+    "pauses; `hptune stop {directory}` ends them, and `hptune resume {directory}` continues",
 }
 
 

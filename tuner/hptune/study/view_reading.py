@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -18,9 +17,7 @@ from ..registry import shown_name
 from ..reporting.results.view import TO_CONTINUE, StudyView
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.lease import LockOwner
-from ..storage.ledger import LedgerReader, RunState, StudyFacts, damage_errors
-from ..storage.lock import MOMENT_SECONDS
+from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
 from ..text import step_word
 from ..user_code.model_file import SourceKind
 
@@ -97,7 +94,7 @@ class ViewReading:
         trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
         # Not asked only then: a master that ends now would count as killed.
-        master = _without_programs(self._master or directory.owner(), run)
+        master = run.master_of(self._master or directory.owner())
         last = _last_finish(facts["ended"], None if master else run.stopping)
         return StudyView(
             directory=str(directory.path),
@@ -134,13 +131,6 @@ class ViewReading:
             rungs=rungs,
             last_values=_last_values(now, trials, goals),
         )
-
-
-def _without_programs(owner: LockOwner | None, run: RunState) -> LockOwner | None:
-    """Return the master; None if the lock is held by a program that asks, for its moment."""
-    if owner is None or not run.without_master or time.time() - owner.since > MOMENT_SECONDS:
-        return owner
-    return None
 
 
 def _last_finish(ended: Mapping[str, str] | None, stopping: StopRequested | None) -> Finish | None:
