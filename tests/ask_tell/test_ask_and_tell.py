@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from hptune.ask_tell import followed
 from hptune.ask_tell.trial import AskedTrial
 from hptune.clusters.jobs import jobs_name
 from hptune.core.attempt import Cause, Outcome
-from hptune.core.trial import TrialState
+from hptune.core.messages import UserRequested
+from hptune.core.resources import Resources
+from hptune.core.trial import Suggestion, TrialState
+from hptune.core.user_requests import UserAction
 from hptune.errors import (
     NoTrialError,
     SpaceChangedError,
@@ -248,6 +252,15 @@ def test_a_lost_trial_does_not_end_the_loop_that_trained_it(path: Path, clock: C
     study.ask()
     with pytest.warns(UserWarning, match=r"attempt 0\.0 is over"), lost:
         lost.report(1, loss=0.5)
+
+
+def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
+    """Its master sized it, before it left the study to programs."""
+    study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
+    added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
+    request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
+    study._session._call(lambda followed: followed.happen(request))
+    assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
 
 # --- spaces ---------------------------------------------------------------------------------

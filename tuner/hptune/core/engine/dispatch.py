@@ -52,14 +52,21 @@ class Dispatch:
         self._packing = Packing()
         self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
+        self._has_sizes = True
         self.cluster_state = ClusterState()
         self._waiting = self._new_queue()
         self._sorted_by: Hashable = None
 
     # --- events -----------------------------------------------------------------------------
 
-    def open(self, config: StudyConfig) -> None:
-        """Begin with a new master: there is no worker yet, and nothing runs."""
+    def open(self, config: StudyConfig, *, has_sizes: bool = True) -> None:
+        """Begin with a new master: there is no worker yet, and nothing runs.
+
+        Args:
+            config: The configuration of the study.
+            has_sizes: Whether trials may ask for more than usual; a program takes any trial.
+        """
+        self._has_sizes = has_sizes
         self.budget.all_ended()
         self.budget.limit = config.budget
         search_trials = config.trials if config.learns else None
@@ -314,7 +321,8 @@ class Dispatch:
 
     def _requested(self, number: int) -> Resources:
         """Return what the user asked for, for this trial or else for all."""
-        return self._records[number].resources or self._lifecycle.config.resources
+        own = self._records[number].resources if self._has_sizes else None
+        return own or self._lifecycle.config.resources
 
     def _seconds(self, number: int) -> tuple[float, float]:
         epochs = self._lifecycle.config.pruner.epochs

@@ -221,7 +221,7 @@ class Engine:
         lost = [name for name in self._records.running if name not in leased]
         commands = self._lifecycle.open(event, lost, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
-        self._dispatch.open(event.config)
+        self._dispatch.open(event.config, has_sizes=not event.without_master)
         for name in leased:
             self._dispatch.started(self._records.running[name])
         self.workers.handle(event)
