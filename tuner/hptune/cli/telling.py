@@ -56,7 +56,7 @@ def ask(directory: Path, count: int, lease_seconds: float, *, as_json: bool) -> 
     """Print the next trial of the study in DIR, which no other program has.
 
     \b
-    hptune ask DIR                        17 lr=0.003 units=64
+    hptune ask DIR                        17.0 lr=0.003 units=64
     hptune ask DIR --json                 {"trial": 17, "attempt": "17.0", "params": {...}, ...}
 
     Train it, and tell its result by `hptune tell`. A study is made by hptune.open_study in Python,
