@@ -53,8 +53,9 @@ from .places import PLACE, AskersPlaces, check_settings, stored_code
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
-"""How long a call waits for those of other programs."""
+PATIENCE_SECONDS = 600.0
+"""How long a call waits for those of other programs, which may be many, and get their turns by
+chance."""
 
 
 @dataclass(frozen=True, slots=True)
