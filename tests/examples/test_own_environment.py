@@ -36,8 +36,8 @@ def test_mxnet_is_tuned_without_hptune_in_its_environment(hptune: Hptune) -> Non
     reported = [(row["trial"], row["step"]) for row in rows(study, steps)]
     whole = [(trial, step) for trial in (0, 1) for step in range(1, 10)]
     assert reported[: len(whole)] == whole
-    # The program trains on until it is told.
-    assert 0 < len(reported) - len(whole) < 9
+    # The program trains on until it is told, which may be after all of its epochs.
+    assert 0 < len(reported) - len(whole) <= 9
     best = json.loads(hptune("best", study, "--json").out)["best"]
     assert best["trial"] == 1
     assert best["value"] > 0.9
