@@ -105,9 +105,16 @@ def test_a_study_whose_name_is_no_text(cli: InProcess) -> None:
     assert cli("export", name, "-o", f"{name}.parquet").code == 0
 
 
-@pytest.mark.parametrize("loaded", ["hptune.cli", "hptune.master.run"])
+@pytest.mark.parametrize(
+    ("loaded", "said"),
+    [
+        ("hptune.cli", "interrupted\n"),
+        ("hptune.master.stop_requests", "interrupted\n"),
+        ("hptune.master.run", "interrupted; no study was made yet\n"),
+    ],
+)
 def test_ctrl_c_while_hptune_is_loaded_is_no_traceback_and_leaves_nothing(
-    tmp_path: Path, loaded: str
+    tmp_path: Path, loaded: str, said: str
 ) -> None:
     (tmp_path / "model.py").write_text(
         "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
@@ -126,7 +133,7 @@ main()
 """
     line = [sys.executable, "-P", "-c", script.replace("LOADED", loaded), "run", "model.py"]
     ended = subprocess.run(line, check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+    assert (ended.returncode, ended.stderr) == (130, said)
     assert [each.name for each in tmp_path.iterdir()] == ["model.py"]
 
 
