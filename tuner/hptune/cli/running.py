@@ -167,12 +167,11 @@ def run(
             return
         refuse_arguments(script_arguments, model_file.name)
         request = asked(StudySettings(source=source, **given))
-        directory = _directory(study, model_file.stem)
         early = None
         if not detach and not python:
-            directory.check_place()
             check_source(model_file, has_entry=bool(given.get("entry")))
             early = request.settings.source
+        directory = _directory(study, model_file.stem)
         _start(request, directory, study=study, quiet=quiet, detach=detach, early=early)
         return
     refuse_arguments(script_arguments, "--command")
@@ -213,6 +212,7 @@ def _start(
             where = [] if study else ["--study", str(directory.path)]
             echo(detach_new(request, directory, _arguments(*where), notify=_note, quiet=quiet))
             return
+        directory.check_place()
         _run_and_close(directory, go, quiet=quiet, early=early)
     finally:
         directory.give_up()  # if Ctrl-C came before there was a study
