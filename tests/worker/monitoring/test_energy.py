@@ -355,7 +355,7 @@ def test_attempts_divide_the_gpu_that_they_share(
 
 
 def last_usages(events: queue.SimpleQueue[Event], *, attempts: int) -> Iterator[tuple[int, Usage]]:
-    """Yield the last use of each trial's attempt, until so many have ended."""
+    """Yield the last use of each trial's attempt, until that number has ended."""
     while attempts:
         match events.get(timeout=60.0):
             case Measured(attempt=name, usage=used):

@@ -1,4 +1,4 @@
-"""A study as far as a process has read its events, and what a call adds to them."""
+"""What a process has read of a study's events, and what a call adds to them."""
 
 from __future__ import annotations
 
