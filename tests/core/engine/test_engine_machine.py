@@ -482,10 +482,11 @@ class EngineMachine(RuleBasedStateMachine):
         trials = [replace(t, extra_values=(), violation=0.0) for t in engine.trials]
         judged = [self.goals.judged(trial) for trial in trials]
         best = Ranking.of(self.goals, judged, self.driver.attempts).best
-        # One that trained on without a better result is as it was ranked, but for its attempts, for
-        # what it drew and for what it reported at a new pruner's rungs on its way.
-        assert [replace(t, attempts=0, rungs={}, params={}) for t in best] == [
-            replace(t, attempts=0, rungs={}, params={}) for t in engine.front
+        # One that trained on without a better result is as it was ranked, but for its attempts and
+        # the full training as the last of them began, for what it drew, and for what it reported at
+        # a new pruner's rungs on its way.
+        assert [replace(t, attempts=0, epochs=None, rungs={}, params={}) for t in best] == [
+            replace(t, attempts=0, epochs=None, rungs={}, params={}) for t in engine.front
         ]
 
 
