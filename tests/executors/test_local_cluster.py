@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import signal
@@ -179,6 +180,26 @@ def test_a_cluster_that_closes_too_slowly_is_closed_again(
         pass
     assert cluster.status is Status.closed
     wait_for(lambda: threading.active_count() <= before, "the end of its thread")
+
+
+def test_a_cluster_that_cannot_be_closed_leaves_no_thread_and_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = threading.active_count()
+    with own_cluster([(0,)], (), tmp_path) as cluster:
+        with Client(cluster) as client:
+            (pid,) = client.run(os.getpid).values()
+        worker = cluster.workers[0]
+        monkeypatch.setattr(type(worker), "status", property(lambda _: Status.running, _ignore))
+    wait_for(lambda: not is_alive(pid), "its end")
+    assert cluster.status is Status.closed
+    wait_for(lambda: threading.active_count() <= before, "the end of its thread")
+    del cluster
+    gc.collect()  # its warnings are errors
+
+
+def _ignore(*_: object) -> None:
+    """Change nothing."""
 
 
 def test_why_a_worker_does_not_start_is_said(tmp_path: Path) -> None:

@@ -94,11 +94,15 @@ def own_cluster(
 
 
 def _close(cluster: LocalCluster) -> None:
-    """Close a cluster; once more if a busy machine took too long, or its threads would stay."""
+    """Close a cluster; once more if a busy machine took too long, or its threads would stay.
+
+    If that fails too, only its thread is ended: its workers end with their `WorkerServer`.
+    """
     tried(cluster.close, timeout=_CLUSTER_SECONDS)
-    if cluster.status is not Status.closed:
-        cluster.status = Status.failed  # else it waits for the end of what was given up
-        tried(cluster.close)
+    for status in (Status.failed, Status.closed):
+        if cluster.status is not Status.closed:
+            cluster.status = status  # else it waits for the end of what was given up
+            tried(cluster.close)
 
 
 def _cluster(
