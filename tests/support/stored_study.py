@@ -109,5 +109,5 @@ def typical(path: Path, **facts: Any) -> StudyDirectory:
 def two_studies(folder: Path) -> None:
     """Write a typical study and an empty one, of which `b-1` was started last."""
     typical(folder / "studies/b-1")
-    stored(folder / "studies/a-1")
+    stored(folder / "studies/a-1", created_at=900.0)
     os.utime(folder / "studies/a-1/lock", (1.0, 1.0))

@@ -59,7 +59,7 @@ def served(folder: Path) -> Iterator[PageServer]:
 def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
     typical(tmp_path / "one")
     typical(tmp_path / "deep" / "<b>two", created_at=2000.0)
-    stored(tmp_path / "empty")
+    stored(tmp_path / "empty", created_at=900.0)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "study.db").write_text("no database")
     with served(tmp_path) as server, browser(width=390) as window:

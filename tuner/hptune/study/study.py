@@ -463,7 +463,7 @@ _FOLDERS_DEEP = 3
 def find_studies(
     folder: str | os.PathLike[str], job_of: MasterJobOf = lambda _: None
 ) -> list[ListedStudy]:
-    """Return the studies in and below a folder, at most three levels deep, in any order.
+    """Return the studies in and below a folder, at most three levels deep, by their names.
 
     Args:
         folder: The folder.
@@ -492,5 +492,5 @@ def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
             found.append(path)
         elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:
             folders.clear()
-        folders[:] = [each for each in folders if not each.startswith(".")]
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
     return found
