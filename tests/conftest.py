@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -20,6 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 import private_grid_engine
 from attempts import Attempts
 from commands import Commands
+from hptune.files.filesystem import mount_of
 from hptune.samplers.common.one_thread import one_thread
 from hptune.security.certificates import default_folder, ensure
 from hptune.storage.directory import StudyDirectory
@@ -39,6 +41,9 @@ sys.dont_write_bytecode = False
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
+MEMORY_FOLDER = Path("/dev/shm")
+FREE_MEMORY_BYTES = 6_000_000_000
+
 SLURM_TURN_SECONDS = 900
 BASE_IMAGE_SECONDS = 900
 # The first may have to wait for the Slurm of another run.
@@ -56,6 +61,21 @@ if TYPE_CHECKING:
     from file_network import Clock, Network
     from in_process import InProcess
     from real_containers import Containers
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the files of the tests in memory, where no study waits for a disk at each fsync.
+
+    `--basetemp` chooses another folder. Processes of `-n` get theirs from the first process.
+    """
+    if config.option.basetemp or not mount_of(MEMORY_FOLDER).is_memory:
+        return
+    if shutil.disk_usage(MEMORY_FOLDER).free < FREE_MEMORY_BYTES:
+        return
+    folder = tempfile.mkdtemp(prefix="hptune-test-", dir=MEMORY_FOLDER)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    config.option.basetemp = folder
 
 
 @pytest.fixture(autouse=True, scope="session")
