@@ -20,7 +20,11 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from wings import wing
 
-PACKAGES = (ROOT / "tuner" / "hptune", ROOT / "jobqueue" / "hptune_jobqueue")
+PACKAGES = (
+    ROOT / "tuner" / "hptune",
+    ROOT / "tuner" / "hydra_plugins",
+    ROOT / "jobqueue" / "hptune_jobqueue",
+)
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENDMARKER,

@@ -23,6 +23,7 @@ from wings import WINGS, may_import, wing
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
+PLUGINS = PACKAGE.with_name("hydra_plugins")
 TOP_MODULES = {"__init__", "__main__", "errors", "registry", "text", "tuner"}
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
@@ -386,6 +387,13 @@ def test_the_job_queue_knows_nothing_of_the_tuner() -> None:
     assert named([each for each in found if each.top == "hptune"]) == []
 
 
+def test_the_plug_in_imports_hydra_alone_when_an_application_starts() -> None:
+    found = [each for each in imports(PLUGINS) if not each.in_function]
+    assert {each.top for each in found} - sys.stdlib_module_names == {"hydra", "omegaconf"}
+    users = {room(each.importer) for each in imports() if each.top in ("hydra", "omegaconf")}
+    assert users == {"hydra"}
+
+
 def test_no_circle_among_the_modules_of_the_job_queue() -> None:
     found = [
         each for each in imports(JOBQUEUE) if each.top == "hptune_jobqueue" and room(each.imported)
@@ -426,7 +434,7 @@ def test_an_import_beside_the_doors_is_found() -> None:
 
 
 def test_every_module_of_a_wing_exists() -> None:
-    known = {each.importer for each in imports() + imports(JOBQUEUE)}
+    known = {each.importer for root in (PACKAGE, PLUGINS, JOBQUEUE) for each in imports(root)}
     for each in itertools.chain.from_iterable(one.modules for one in WINGS.values()):
         assert any(f"{module}.".startswith(f"{each}.") for module in known), each
 

@@ -174,6 +174,7 @@ WINGS = {
         },
         uses=("search methods",),
     ),
+    "hydra": Wing(("hptune.hydra", "hydra_plugins")),
     "programs": Wing(
         ("hptune.user_code.programs", "hptune.training.program"),
         doors={"hptune.cli.programs": "--command tunes any program"},

@@ -104,6 +104,9 @@ class Tuner:
         UsageError: An argument is unknown or its value is not allowed.
     """
 
+    _function = ""
+    """What messages call `model_fn`; empty for its own name."""
+
     def __init__(
         self,
         model_fn: Any,
@@ -126,7 +129,8 @@ class Tuner:
         name = getattr(model_fn, "__name__", type(model_fn).__name__)
         self._name = name if name.isidentifier() else "study"  # not for a lambda
         is_named = name.isidentifier() and callable(model_fn)
-        self._function = name if is_named else first_argument(inspect.currentframe())
+        of_user = name if is_named else first_argument(inspect.currentframe())
+        self._function = self._function or of_user
         self._directory = None if directory is None else StudyDirectory(directory)
         self._resume, self._retry_failed = resume, retry_failed
         self._accept_space = accept_space

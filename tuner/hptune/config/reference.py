@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..core.table import Section, Setting
@@ -29,6 +30,10 @@ _SWITCHES = {"--retry-failed": "retry_failed", "--accept-space": "accept_space"}
 """Arguments of `Tuner` for the options of `hptune resume` that have no value."""
 OPEN_STUDY = "hptune.open_study"
 """Stands for a function's name where programs ask for the trials."""
+SWEEPER = "hydra.sweeper"
+"""Stands for a function's name where Hydra starts the study."""
+SWEEPERS_STUDY = "hptune"
+"""Name of the study's directory in the folder of a multirun."""
 _NEW_STUDY = "hptune run … --study "
 
 _HEAD = """\
@@ -95,6 +100,8 @@ def resume_call(command: str, function: str = "...") -> str:
     "Tuner(build_model, directory='studies/a-1', timeout='4h', resume=True).fit()"
     >>> resume_call("hptune resume studies/a-1 --trials 9", OPEN_STUDY)
     "hptune.open_study('studies/a-1', trials=9)"
+    >>> resume_call("hptune resume multirun/a/hptune --retry-failed", SWEEPER)
+    '--multirun … hydra.sweep.dir=multirun/a hydra.sweeper.retry_failed=True'
     >>> resume_call("hptune resume studies/a-1 --retry-failed")
     "Tuner(..., directory='studies/a-1', resume=True, retry_failed=True).fit()"
     """
@@ -107,12 +114,17 @@ def resume_call(command: str, function: str = "...") -> str:
         return ""
     pairs = zip(flags, values, strict=True)
     given = [f"{_ARGUMENTS[flag]}={_python_value(value)}" for flag, value in pairs]
-    resumes = [] if function == OPEN_STUDY else ["resume=True"]
+    resumes = [] if function in (OPEN_STUDY, SWEEPER) else ["resume=True"]
     return _call(function, words[0], [*given, *resumes, *switches])
 
 
 def _call(function: str, directory: str, given: Sequence[str]) -> str:
-    """Return the call of `Tuner`, or of `open_study`, for the study in a directory."""
+    """Return what continues the study in a directory: a call, or overrides for Hydra."""
+    if function == SWEEPER:
+        path = Path(directory)
+        is_usual = path.name == SWEEPERS_STUDY
+        where = f"hydra.sweep.dir={path.parent}" if is_usual else f"{SWEEPER}.directory={path}"
+        return " ".join(("--multirun …", where, *(f"{SWEEPER}.{each}" for each in given)))
     if function == OPEN_STUDY:
         return f"{OPEN_STUDY}({', '.join((repr(directory), *given))})"
     return f"Tuner({', '.join((function, f'directory={directory!r}', *given))}).fit()"

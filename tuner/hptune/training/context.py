@@ -511,6 +511,11 @@ def enter(context: TrialContext) -> None:
     _current = context
 
 
+def current() -> TrialContext | None:
+    """Return the trial of this process; None outside of a trial."""
+    return _current
+
+
 @explains_its_call("hptune.report")
 def report(step: int, **metrics: SupportsFloat) -> None:
     """Report metrics from a training loop that has no `trial`.

@@ -1,0 +1,35 @@
+"""The sweeper of Hydra: `python app.py --multirun hydra/sweeper=hptune lr='interval(0.001, 0.1)'`.
+
+Each trial of the study runs the application in a process of its own, with Hydra's own output
+directory. Hydra finds the plug-in `hydra_plugins.hptune_sweeper`, which calls `sweep.sweep`.
+Applications that report their epochs import `report` from here, which does not import Hydra.
+
+Offers: `report`, `sweep.sweep`.
+
+May import: `errors`, `config`, `study`, `training`, `tuner`.
+"""
+
+from __future__ import annotations
+
+from typing import SupportsFloat
+
+from ..training import context
+
+__all__ = ["report"]
+
+
+@context.explains_its_call("hptune.hydra.report")
+def report(step: int, **metrics: SupportsFloat) -> None:
+    """Report metrics to the study, and end the trial here if it is to stop.
+
+    Outside of a multirun with `hydra/sweeper=hptune` it does nothing.
+
+    Args:
+        step: Epochs done (or whatever you count), from 1.
+        metrics: What was measured, by name; among them the objective.
+    """
+    trial = context.current()
+    if trial is not None:
+        trial.report(step, **metrics)
+        if trial.should_stop():
+            trial.stop_if_told()

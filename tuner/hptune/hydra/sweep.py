@@ -1,0 +1,197 @@
+"""A multirun of Hydra as a study: each trial runs the application with overrides of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra.core.singleton import Singleton
+from hydra.core.utils import run_job, setup_globals
+from hydra.errors import HydraException
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ..config.reference import SWEEPER, SWEEPERS_STUDY
+from ..errors import HptuneError, UsageError
+from ..study.study import Study
+from ..training.context import TrialContext
+from ..training.hyperparameters import HyperParameters
+from ..tuner import Tuner
+from .overrides import declare, split, value_in
+
+_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+_DIRECTIONS = {"minimize": "min", "maximize": "max"}
+_INTERRUPTED = 130
+"""Exit code: 128 + SIGINT, as in shells."""
+
+
+def sweep(
+    context: HydraContext, function: TaskFunction, config: DictConfig, arguments: list[str]
+) -> None:
+    """Run the study of a multirun, or continue it, and write its results.
+
+    Args:
+        context: The loader of configurations, and callbacks.
+        function: The application.
+        config: The configuration of the multirun.
+        arguments: The overrides of the command line.
+
+    Raises:
+        SystemExit: It was interrupted, a request was wrong, or the study had to stop. The reason
+            was printed.
+        HydraException: An override does not fit the configuration.
+    """
+    try:
+        _sweep(context, function, config, arguments)
+    except HptuneError as error:
+        _exit(f"Error: {error}", 2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt as interrupted:
+        _exit(str(interrupted).capitalize(), _INTERRUPTED)
+
+
+def _exit(line: str, code: int) -> NoReturn:
+    sys.stderr.write(f"{line}\n")
+    raise SystemExit(code) from None
+
+
+def _sweep(
+    context: HydraContext, function: TaskFunction, config: DictConfig, arguments: list[str]
+) -> None:
+    launcher = config.hydra.launcher._target_
+    if launcher != _LAUNCHER:
+        raise UsageError(
+            f"hydra/launcher is {launcher}, but hptune itself runs the trials; leave the launcher "
+            "out, and use hydra.sweeper.slurm=slurm.toml or hydra.sweeper.workers=N"
+        )
+    settings: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
+    given = {name: value for name, value in settings.items() if value is not None}
+    del given["_target_"]
+    searched = [f"{name}={value}" for name, value in given.pop("params", {}).items()]
+    fixed, space = _space([*searched, *arguments], context, config)
+    folder = Path(config.hydra.sweep.dir).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / "multirun.yaml")
+    application = _Application(
+        context, function, config, tuple(fixed), folder, Singleton.get_state()
+    )
+    objectives = _objectives(given.pop("objective", None), given.pop("direction", None))
+    given.setdefault("directory", folder / SWEEPERS_STUDY)
+    tuner = _Multirun(application, objectives, hyperparameters=space, resume=True, **given)
+    results = _results(tuner.fit())
+    OmegaConf.save(OmegaConf.create(results), folder / "optimization_results.yaml")
+
+
+def _space(
+    lines: Iterable[str], context: HydraContext, config: DictConfig
+) -> tuple[list[str], HyperParameters]:
+    """Return the overrides that all trials have, and what is searched.
+
+    The values of the configuration itself are the defaults, which a study tries first.
+    """
+    loader = context.config_loader
+    fixed, searched = split(lines, loader)
+    own = config
+    with contextlib.suppress(HydraException):  # without what is searched it may be incomplete
+        own = loader.load_sweep_config(config, fixed)
+    space = HyperParameters()
+    for override in searched:
+        declare(space, override, value_in(own, override))
+    loader.load_sweep_config(config, [*fixed, *_overrides(space.values)])  # raises what is wrong
+    return fixed, space
+
+
+def _overrides(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def _objectives(named: Any, directions: Any) -> list[str]:
+    """Return the objectives with their directions.
+
+    Raises:
+        UsageError: A direction is none, or there are not as many as objectives.
+    """
+    several = [directions] if isinstance(directions, str) else list(directions or ())
+    names = [named] if isinstance(named, str) else list(named or ())
+    if not several:
+        return names or ["value:min"]
+    if not names:
+        names = ["value"] if len(several) == 1 else [f"value_{i}" for i in range(len(several))]
+    unknown = [each for each in several if each not in _DIRECTIONS]
+    if unknown or len(several) != len(names):
+        raise UsageError(
+            f"hydra.sweeper.direction is {directions!r}; allowed are minimize and maximize, one "
+            f"for each objective ({', '.join(names)})"
+        )
+    return [f"{name}:{_DIRECTIONS[each]}" for name, each in zip(names, several, strict=True)]
+
+
+class _Multirun(Tuner):
+    """Says how to continue in options of the sweeper."""
+
+    _function = SWEEPER
+
+    def _shown_command(self, command: str) -> str:
+        return super()._shown_command(command) or command
+
+
+@dataclass(frozen=True, slots=True)
+class _Application:
+    """The user's application as an `objective(hp, trial)`, which is pickled for the trials.
+
+    Attributes:
+        context: The loader of configurations, and callbacks.
+        function: The application.
+        config: The configuration of the multirun.
+        fixed: The overrides that all trials have.
+        folder: The folder of the output directories of all trials.
+        state: What Hydra keeps in its process.
+    """
+
+    context: HydraContext
+    function: TaskFunction
+    config: DictConfig
+    fixed: tuple[str, ...]
+    folder: Path
+    state: Any
+
+    def __call__(self, hp: Any, trial: TrialContext) -> Any:
+        """Run the application, as Hydra's own launcher does."""
+        _ = trial.checkpoint_dir  # where the space is read, the call ends here
+        Singleton.set_state(self.state)
+        setup_globals()
+        config = self.context.config_loader.load_sweep_config(
+            self.config, [*self.fixed, *_overrides(hp.values)]
+        )
+        with open_dict(config):
+            config.hydra.job.num = trial.number
+            config.hydra.job.id = str(trial.number)
+            config.hydra.sweep.dir = str(self.folder)
+            if trial.rank:  # rank 0 has written it
+                config.hydra.output_subdir = None
+        job = run_job(
+            task_function=self.function,
+            config=config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+            hydra_context=self.context,
+        )
+        result = job.return_value
+        # A list would be the results of several trainings, whose mean counts.
+        return tuple(result) if isinstance(result, list) else result
+
+
+def _results(study: Study) -> dict[str, Any]:
+    """Return the best trials in the form in which Hydra's sweeper of Optuna writes them."""
+    best = study.best_trials
+    if len(study.goals.objectives) > 1:
+        found = [
+            {"params": dict(each.params), "values": [each.value, *each.extra_values]}
+            for each in best
+        ]
+        return {"name": "hptune", "solutions": found}
+    params, value = (dict(best[0].params), best[0].value) if best else (None, None)
+    return {"name": "hptune", "best_params": params, "best_value": value}
