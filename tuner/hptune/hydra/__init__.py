@@ -4,18 +4,18 @@ Each trial of the study runs the application in a process of its own, with Hydra
 directory. Hydra finds the plug-in `hydra_plugins.hptune_sweeper`, which calls `sweep.sweep`.
 Applications that report their epochs import `report` from here, which does not import Hydra.
 
-Offers: `report`, `sweep.sweep`.
+Offers: `report`, `lightning_callback`, `sweep.sweep`.
 
 May import: `errors`, `config`, `study`, `training`, `tuner`.
 """
 
 from __future__ import annotations
 
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from ..training import context
 
-__all__ = ["report"]
+__all__ = ["lightning_callback", "report"]
 
 
 @context.explains_its_call("hptune.hydra.report")
@@ -33,3 +33,25 @@ def report(step: int, **metrics: SupportsFloat) -> None:
         trial.report(step, **metrics)
         if trial.should_stop():
             trial.stop_if_told()
+
+
+def lightning_callback() -> Any:
+    """Return `hptune.lightning_callback` for the trial of this process, for configurations.
+
+    In a configuration: `_target_: hptune.hydra.lightning_callback`. Outside of a multirun with
+    `hydra/sweeper=hptune` it does nothing.
+    """
+    from ..training import torch_callbacks
+
+    return torch_callbacks.lightning_callback(context.current() or _NoTrial())
+
+
+class _NoTrial:
+    """Stands for the trial where an application runs by itself."""
+
+    def report(self, step: int, **metrics: float) -> None:
+        """Do nothing."""
+
+    def should_stop(self) -> bool:
+        """Return False."""
+        return False

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.singleton import Singleton
-from hydra.core.utils import run_job, setup_globals
 from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from ..config.reference import SWEEPER, SWEEPERS_STUDY
 from ..errors import HptuneError, UsageError
 from ..study.study import Study
-from ..training.context import TrialContext
 from ..training.hyperparameters import HyperParameters
 from ..tuner import Tuner
+from .application import Application, overrides
 from .overrides import declare, split, value_in
 
 _LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
@@ -50,7 +48,7 @@ def sweep(
     except HptuneError as error:
         _exit(f"Error: {error}", 2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt as interrupted:
-        _exit(str(interrupted).capitalize(), _INTERRUPTED)
+        _exit(str(interrupted), _INTERRUPTED)
 
 
 def _exit(line: str, code: int) -> NoReturn:
@@ -75,7 +73,7 @@ def _sweep(
     folder = Path(config.hydra.sweep.dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, folder / "multirun.yaml")
-    application = _Application(
+    application = Application(
         context, function, config, tuple(fixed), folder, Singleton.get_state()
     )
     objectives = _objectives(given.pop("objective", None), given.pop("direction", None))
@@ -100,12 +98,8 @@ def _space(
     space = HyperParameters()
     for override in searched:
         declare(space, override, value_in(own, override))
-    loader.load_sweep_config(config, [*fixed, *_overrides(space.values)])  # raises what is wrong
+    loader.load_sweep_config(config, [*fixed, *overrides(space.values)])  # raises what is wrong
     return fixed, space
-
-
-def _overrides(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={value}" for name, value in values.items()]
 
 
 def _objectives(named: Any, directions: Any) -> list[str]:
@@ -136,52 +130,6 @@ class _Multirun(Tuner):
 
     def _shown_command(self, command: str) -> str:
         return super()._shown_command(command) or command
-
-
-@dataclass(frozen=True, slots=True)
-class _Application:
-    """The user's application as an `objective(hp, trial)`, which is pickled for the trials.
-
-    Attributes:
-        context: The loader of configurations, and callbacks.
-        function: The application.
-        config: The configuration of the multirun.
-        fixed: The overrides that all trials have.
-        folder: The folder of the output directories of all trials.
-        state: What Hydra keeps in its process.
-    """
-
-    context: HydraContext
-    function: TaskFunction
-    config: DictConfig
-    fixed: tuple[str, ...]
-    folder: Path
-    state: Any
-
-    def __call__(self, hp: Any, trial: TrialContext) -> Any:
-        """Run the application, as Hydra's own launcher does."""
-        _ = trial.checkpoint_dir  # where the space is read, the call ends here
-        Singleton.set_state(self.state)
-        setup_globals()
-        config = self.context.config_loader.load_sweep_config(
-            self.config, [*self.fixed, *_overrides(hp.values)]
-        )
-        with open_dict(config):
-            config.hydra.job.num = trial.number
-            config.hydra.job.id = str(trial.number)
-            config.hydra.sweep.dir = str(self.folder)
-            if trial.rank:  # rank 0 has written it
-                config.hydra.output_subdir = None
-        job = run_job(
-            task_function=self.function,
-            config=config,
-            job_dir_key="hydra.sweep.dir",
-            job_subdir_key="hydra.sweep.subdir",
-            hydra_context=self.context,
-        )
-        result = job.return_value
-        # A list would be the results of several trainings, whose mean counts.
-        return tuple(result) if isinstance(result, list) else result
 
 
 def _results(study: Study) -> dict[str, Any]:

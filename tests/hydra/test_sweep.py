@@ -1,0 +1,188 @@
+"""A multirun of an application of Hydra with `hydra/sweeper=hptune`."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.singleton import Singleton
+
+from hptune.config.tuner_settings import TunerSettings
+from hptune.hydra import lightning_callback, report
+from hptune.study.study import Study
+from hydra_plugins.hptune_sweeper import OWN, SETTINGS
+from in_process import InProcess, signals_kept
+from real_runs import Ended, states
+
+APP = """
+    import dataclasses
+    import logging
+    import os
+    import hydra
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import MISSING, OmegaConf
+    from hptune.hydra import report
+
+    @dataclasses.dataclass
+    class Database:
+        port: int = 0
+
+    @dataclasses.dataclass
+    class Config:
+        defaults: list = dataclasses.field(default_factory=lambda: ["_self_", {"db": MISSING}])
+        db: Database = MISSING
+        lr: float = 0.25
+        layers: list[int] = dataclasses.field(default_factory=lambda: [8])
+        fails: bool = False
+        several: bool = False
+        where: str = "${twice:ab}"
+
+    store = ConfigStore.instance()
+    store.store(name="config", node=Config)
+    for name, port in ("here", 1), ("there", 2):
+        store.store(group="db", name=name, node=Database(port))
+    OmegaConf.register_new_resolver("twice", lambda text: text * 2, replace=True)
+
+    @hydra.main(version_base=None, config_name="config")
+    def app(config):
+        assert OmegaConf.get_type(config.db) is Database
+        assert config.where == "abab"
+        assert HydraConfig.get().runtime.output_dir == os.getcwd()
+        logging.getLogger("app").info("at %s", config.lr)
+        if config.fails and config.db.port == 2:
+            raise ValueError("no database")
+        for epoch in 1, 2, 3:
+            report(epoch, value=config.lr + config.db.port + 1 / epoch)
+        return [config.lr, config.db.port] if config.several else config.lr + config.db.port
+
+    if __name__ == "__main__":
+        app()
+"""
+
+Multirun = Callable[..., Ended]
+
+
+@pytest.fixture
+def multirun(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Multirun:
+    """Return a function that runs the application in this process, and its trials in others."""
+    path = cli.file("app.py", APP)
+    monkeypatch.setattr(Singleton, "_instances", {**Singleton._instances})
+    common = ("-m", "hydra/sweeper=hptune", "hydra/hydra_logging=none", "hydra.job.chdir=true",
+              "hydra.sweep.dir=sweep", "hydra.sweeper.executor=joblib")  # fmt: skip
+
+    def run(*overrides: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", [str(path), *common, *overrides])
+        code: Any = 0
+        try:
+            with signals_kept():
+                runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+        return Ended(code, *capfd.readouterr())
+
+    return run
+
+
+def test_the_options_are_those_of_a_study() -> None:
+    assert set(SETTINGS) == TunerSettings.__annotations__.keys()
+    node = ConfigStore.instance().load("hydra/sweeper/hptune.yaml").node
+    assert [*node] == ["_target_", *OWN, *SETTINGS]
+
+
+def test_a_multirun_is_a_study_that_the_same_command_continues(multirun: Multirun) -> None:
+    searched = ("db=glob(*)", "lr=tag(log, interval(0.01, 1))", "layers=[8],[16,32]")
+    fixed = ("hydra.sweeper.seed=1", "fails=true", "hydra.sweeper.max_failures=9")
+    ended = multirun(*searched, *fixed, "hydra.sweeper.trials=3")
+    assert ended.code == 0, ended.err
+    study = Study("sweep/hptune")
+    assert study.trial(0).params == {"db": "here", "lr": 0.25, "layers": "[8]"}, "its own values"
+    failed = {each.number for each in study.trials if each.params["db"] == "there"}
+    assert {each.number for each in study.trials if each.reason} == failed != set()
+    assert "--multirun … hydra.sweep.dir=sweep hydra.sweeper.trials=6" in ended.err
+
+    for trial in study.trials:
+        folder = Path("sweep", str(trial.number))
+        overrides = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
+        values = [f"{name}={value}" for name, value in trial.params.items()]
+        assert overrides == ["fails=true", *values]
+        assert f"at {trial.params['lr']}" in (folder / "app.log").read_text()
+    best = yaml.safe_load(Path("sweep/optimization_results.yaml").read_text())
+    assert best == {
+        "name": "hptune",
+        "best_params": dict(study.best_trial.params),
+        "best_value": study.best_trial.value,
+    }
+    assert (
+        yaml.safe_load(Path("sweep/multirun.yaml").read_text())["hydra"]["sweeper"]["trials"] == 3
+    )
+
+    ended = multirun(*searched, *fixed, "hydra.sweeper.trials=4")
+    assert ended.code == 0, ended.err
+    assert len(study.trials) == 4
+    assert "resumed" in ended.err
+    ended = multirun("db=here", *searched[1:], *fixed, "hydra.sweeper.trials=5")
+    assert (ended.code, len(study.trials)) == (2, 4)
+    assert "hydra.sweep.dir=sweep hydra.sweeper.accept_space=True" in ended.err
+
+
+def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
+    grid = ("db=there", "lr=range(0, 0.75, 0.25)", "hydra.sweeper.search=grid")
+    pruner = ("pruner=asha", "min_epochs=1", "epochs=3", "workers=1")
+    ended = multirun(*grid, *(f"hydra.sweeper.{each}" for each in pruner))
+    assert ended.code == 0, ended.err
+    assert states(Path("sweep/hptune").absolute()) == {"COMPLETE": 1, "PRUNED": 2}, ended.err
+
+
+def test_several_objectives_are_a_list(multirun: Multirun) -> None:
+    directions = "hydra.sweeper.direction=[minimize, maximize]"
+    params = "hydra.sweeper.params={lr: 'choice(0.1, 0.5)', db: there, several: true}"
+    ended = multirun(params, directions)
+    assert ended.code == 0, ended.err
+    found = yaml.safe_load(Path("sweep/optimization_results.yaml").read_text())
+    assert found["solutions"] == [{"params": {"lr": 0.1}, "values": [0.1, 2.0]}]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "words"),
+    [
+        (["hydra.sweeper.trials=0"], 2, "Error: trials is 0"),
+        (["hydra.sweeper.n_trials=9"], 2, "did you mean trials?"),
+        (["hydra.sweeper.direction=max"], 2, "allowed are minimize and maximize"),
+        (["hydra.sweeper.direction=[minimize]", "hydra.sweeper.objective=[a,b]"], 2, "(a, b)"),
+        (["hydra.launcher._target_=some.Launcher"], 2, "hptune itself runs the trials"),
+        (["lr=interval(1, 0)"], 2, "Error: lr: the lower bound"),
+        (["fails=maybe,true"], 1, "not a valid bool"),
+        (["unknown=1,2"], 1, "Could not override 'unknown'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_study_begins(
+    multirun: Multirun, overrides: list[str], code: int, words: str
+) -> None:
+    ended = multirun("db=here", *overrides)
+    assert (ended.code, words in ended.err) == (code, True), ended.err
+    assert "Traceback" not in ended.err
+    assert not Path("sweep/hptune").exists()
+
+
+def test_a_failure_ends_in_one_error_with_what_to_do(multirun: Multirun) -> None:
+    ended = multirun("db=there", "fails=true", "hydra.sweeper.max_failures=1")
+    assert ended.code == 1
+    assert "ValueError: no database" in ended.err
+    assert "`--multirun … hydra.sweep.dir=sweep hydra.sweeper.retry_failed=True`" in ended.err
+    assert "tuner/hptune" not in ended.err, "a traceback of ours"
+
+
+def test_reports_of_an_application_that_runs_by_itself_do_nothing() -> None:
+    report(1, value=0.5)
+    with pytest.raises(TypeError, match=r"write hptune\.hydra\.report\(epoch, loss=0\.5\)"):
+        report(value=0.5)  # type: ignore[call-arg]
+    assert callable(lightning_callback)
