@@ -53,10 +53,10 @@ SHORTER = (
     (r"\bDIR\b", "$(ls -td studies/* | head -1)"),
 )
 """What makes the examples short when they are run, and names their newest study."""
-WITH_STUDY = re.compile(r"\.(fit|search)\(|\b(run_program|Study)\(|\bstudies/|\bimport hydra\b")
-"""A block that needs a study, or a package that the tests do not have: for `make test-docs`."""
+WITH_STUDY = re.compile(r"\.(fit|search)\(|\b(run_program|Study)\(|\bstudies/")
+"""A block that needs a study: for `make test-docs`."""
 NOT_RUN = {
-    "GPUs": 2, "Hydra": 1, "PyTorch's trainers": 3, "Ray Tune": 1, "W&B": 1,
+    "GPUs": 2, "PyTorch's trainers": 3, "Ray Tune": 1, "W&B": 1,
     "a Ray cluster": 1, "a Slurm cluster": 10,
     "a batch system": 7, "a download": 2, "a module of yours": 1, "a release": 2,
     "a running study": 3, "a script of yours": 2, "a session": 5, "an environment of yours": 1,
@@ -198,7 +198,7 @@ def quick_script(page: Path) -> tuple[str, int]:
         if needs_study or absent & {node.id for node in names} - stored:
             absent |= stored
             imports = [each for each in at_once if isinstance(each, ast.Import | ast.ImportFrom)]
-            code = "" if "hydra" in code else "\n".join(map(ast.unparse, imports))
+            code = "\n".join(map(ast.unparse, imports))
         else:
             count += 1
             if file := FILE.match(block.code):

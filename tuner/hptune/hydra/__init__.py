@@ -1,7 +1,7 @@
 """The sweeper of Hydra: `python app.py --multirun hydra/sweeper=hptune lr='interval(0.001, 0.1)'`.
 
-Each trial of the study runs the application in a process of its own, with Hydra's own output
-directory. Hydra finds the plug-in `hydra_plugins.hptune_sweeper`, which calls `sweep.sweep`.
+Each trial of the study runs the application in a process of its own, with Hydra's own folder
+of outputs. Hydra finds the plug-in `hydra_plugins.hptune_sweeper`, which calls `sweep.sweep`.
 Applications that report their epochs import `report` from here, which does not import Hydra.
 
 Offers: `report`, `lightning_callback`, `sweep.sweep`.

@@ -29,7 +29,7 @@ class Application:
         function: The application.
         config: The configuration of the multirun.
         fixed: The overrides that all trials have.
-        folder: The folder of the output directories of all trials.
+        folder: The folder in which Hydra puts the outputs of each trial.
         state: What Hydra keeps in its process.
     """
 
