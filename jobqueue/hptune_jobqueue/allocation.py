@@ -178,6 +178,9 @@ class AllocationCluster:
         arguments: Further arguments of the module.
         security: Dask's object with the scheduler's certificate; None for no encryption.
 
+    Attributes:
+        address: The scheduler's address.
+
     Raises:
         JobQueueError: The scheduler cannot listen, or Slurm does not answer.
     """
@@ -201,13 +204,9 @@ class AllocationCluster:
         self._scheduler = OwnScheduler(
             lambda: self._slurm.node_addresses(nodes=allocation.node_list), security=security
         )
+        self.address = self._scheduler.address
         self._workers: list[_NodeWorker] = []
         self._environment: dict[str, str] = {}
-
-    @property
-    def address(self) -> str:
-        """The scheduler's address."""
-        return self._scheduler.address
 
     def scale_up(self) -> None:
         """Start the workers; returns before they have joined.

@@ -228,6 +228,7 @@ class SlurmCluster:
 
     Attributes:
         jobs: The jobs.
+        address: The scheduler's address.
 
     Args:
         order: What the cluster consists of.
@@ -267,17 +268,13 @@ class SlurmCluster:
             interface=order.config.interface,
             security=security,
         )
+        self.address = self._scheduler.address
         try:
             if may_have_jobs(order.directory):
                 self._write_address(self.address)  # before workers of an earlier master leave
         except BaseException:
             self._scheduler.close()
             raise
-
-    @property
-    def address(self) -> str:
-        """The scheduler's address."""
-        return self._scheduler.address
 
     def check_need(self, need: Need) -> None:
         """Check that a job can hold a trial, and that Slurm takes it; not if Slurm is silent.

@@ -308,6 +308,9 @@ class BatchCluster:
         max_jobs: How many jobs there may be at once.
         security: Dask's object with the scheduler's certificate; None for no encryption.
 
+    Attributes:
+        address: The scheduler's address.
+
     Raises:
         JobQueueError: The scheduler cannot listen.
     """
@@ -317,6 +320,7 @@ class BatchCluster:
         self.left = ""
         self._max_jobs = max_jobs
         self._scheduler = OwnScheduler(lambda: (), interface=maker.interface, security=security)
+        self.address = self._scheduler.address
         self._list = JobList(maker.system.title, maker.system.why)
         self._lock = threading.Lock()
         self._wanted = 0
@@ -327,11 +331,6 @@ class BatchCluster:
         self._run = secrets.token_hex(4)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="batch-jobs", daemon=True)
-
-    @property
-    def address(self) -> str:
-        """The scheduler's address."""
-        return self._scheduler.address
 
     def open(self, wanted: int) -> None:
         """Submit the first job, and others from now on.

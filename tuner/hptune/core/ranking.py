@@ -9,7 +9,7 @@ import heapq
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .attempt import NO_BETTER, Attempt, Outcome
@@ -49,6 +49,9 @@ class Ranking:
     ones the first to end; with several the Pareto front. Once configurations are confirmed
     (trained again, see `to_confirm`), they are ranked by the means of the repeats, as the value
     that they were chosen by may be luck. Configurations with failed repeats come last.
+
+    Attributes:
+        confirmed: All confirmed configurations, by the number of their first trial.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -56,7 +59,7 @@ class Ranking:
         self._complete: dict[int, Trial] = {}
         self._expected: dict[int, set[int]] = {}
         self._repeats: dict[int, list[Trial]] = {}
-        self._confirmed: dict[int, Confirmation] = {}
+        self.confirmed: dict[int, Confirmation] = {}
         self._best: list[tuple[Score, Trial]] = []
         self._pending: set[int] = set()
 
@@ -116,14 +119,14 @@ class Ranking:
         if len(repeats) < len(self._expected.get(of, ())):
             return
         measured = [repeat for repeat in repeats if repeat.state is TrialState.COMPLETE]
-        self._confirmed[of] = _confirmation(
+        self.confirmed[of] = _confirmation(
             self._complete[of], measured, failed=len(repeats) - len(measured)
         )
         kept = self.kept
         self._pending.difference_update(repeat.number for repeat in repeats)
         if not self._is_by_means:
             return  # no repeat is complete yet
-        means = [each for each in self._confirmed.values() if len(each.trials) > 1]
+        means = [each for each in self.confirmed.values() if len(each.trials) > 1]
         fewest = min(each.failed for each in means)
         self._best, before = [], {trial.number: trial for _, trial in self._best}
         for confirmation in means:
@@ -136,7 +139,7 @@ class Ranking:
 
     @property
     def _is_by_means(self) -> bool:
-        return any(len(each.trials) > 1 for each in self._confirmed.values())
+        return any(len(each.trials) > 1 for each in self.confirmed.values())
 
     def _first_of(self, trials: Iterable[Trial]) -> Trial:
         best: list[tuple[Score, Trial]] = []
@@ -172,12 +175,7 @@ class Ranking:
 
     def confirmation(self, trial: Trial) -> Confirmation | None:
         """Return the confirmation of a trial's configuration; None if there is none."""
-        return self._confirmed.get(trial.number if trial.confirms is None else trial.confirms)
-
-    @property
-    def confirmed(self) -> Mapping[int, Confirmation]:
-        """All confirmed configurations, by the number of their first trial."""
-        return self._confirmed
+        return self.confirmed.get(trial.number if trial.confirms is None else trial.confirms)
 
     def to_confirm(self, count: int, repeats: int) -> list[Trial]:
         """Return the trials to confirm, each once for every missing repeat, the best first.

@@ -107,6 +107,9 @@ class Workers:
     answers `to_exclude`, or that says why jobs fail there: its workers are drained, and so is one
     that returns there to the next master. Both end when somebody starts a worker there, or asks for
     it as the study is resumed.
+
+    Attributes:
+        refused: The last worker that was refused and why; empty if this master refused none.
     """
 
     def __init__(self) -> None:
@@ -114,7 +117,7 @@ class Workers:
         self._on_node = Counter[str]()
         self._failures = NodeFailures()
         self._excluded: dict[str, str] = {}
-        self._refused = ""
+        self.refused = ""
 
     # --- events -----------------------------------------------------------------------------
 
@@ -122,7 +125,7 @@ class Workers:
         """Take in what happened; returns the workers that it changed, as they are then."""
         match event:
             case StudyOpened():
-                self._refused = ""
+                self.refused = ""
                 if event.retries_nodes:
                     self._failures = NodeFailures()
                     self._excluded.clear()
@@ -144,7 +147,7 @@ class Workers:
                     )
                 return changed
             case WorkerRefused():
-                self._refused = f"{event.node} was refused: {event.reason}"
+                self.refused = f"{event.node} was refused: {event.reason}"
         return self._move([event.worker], event)
 
     def attempt_ended(self, attempt: Attempt, cause: Cause, at: float) -> None:
@@ -198,11 +201,6 @@ class Workers:
     def count_on(self, node: str) -> int:
         """Return how many workers are there on a node."""
         return self._on_node[node]
-
-    @property
-    def refused(self) -> str:
-        """The last worker that was refused and why; empty if this master refused none."""
-        return self._refused
 
     @property
     def unfit_nodes(self) -> Mapping[str, str]:

@@ -61,6 +61,11 @@ class MasterLock:
     every few seconds; `beating` does so while the master does something that takes longer. A forked
     child does not hold its parent's lock.
 
+    Attributes:
+        owner: This process, as the lease names it.
+        has_posix_lock: Whether the file system supports POSIX locks; otherwise only the lease
+            guards.
+
     Raises:
         StudyLockedError: Another master, in this process or any other, runs the study.
         OSError: The directory cannot be written to.
@@ -69,13 +74,13 @@ class MasterLock:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lease = Lease(directory / "lease")
-        self._owner = LockOwner.this_process()
+        self.owner = LockOwner.this_process()
         self._refreshed = time.monotonic()
         self._is_released = False
         self._is_failing = False
         self._refreshing = threading.RLock()
         with _registry_guard:
-            self._file, self._has_posix_lock = _take_posix_lock(directory)
+            self._file, self.has_posix_lock = _take_posix_lock(directory)
             try:
                 self._take_lease()
             except BaseException:
@@ -83,16 +88,6 @@ class MasterLock:
                 raise
             self._identity = _identity(directory / "lock")
             _held[self._identity] = self
-
-    @property
-    def owner(self) -> LockOwner:
-        """This process, as the lease names it."""
-        return self._owner
-
-    @property
-    def has_posix_lock(self) -> bool:
-        """Whether the file system supports POSIX locks; otherwise only the lease guards."""
-        return self._has_posix_lock
 
     def refresh(self, *, every_seconds: float = HEARTBEAT_SECONDS) -> None:
         """Write a heartbeat if the last one is `every_seconds` old.
@@ -133,12 +128,12 @@ class MasterLock:
     def _refresh(self) -> None:
         try:
             found = self._lease.read()
-            if found == self._owner:
+            if found == self.owner:
                 self._lease.beat()
             # The POSIX lock still proves who the master is if the lease was deleted or damaged.
-            elif found == UNKNOWN and self._has_posix_lock:
-                self._lease.take_over(self._owner, found)
-            elif found or not self._has_posix_lock or not self._lease.create(self._owner):
+            elif found == UNKNOWN and self.has_posix_lock:
+                self._lease.take_over(self.owner, found)
+            elif found or not self.has_posix_lock or not self._lease.create(self.owner):
                 raise taken_over(self._directory)
             self._refreshed = time.monotonic()
             self._is_failing = False
@@ -156,17 +151,17 @@ class MasterLock:
             StudyLockedError: Another master took the study over.
         """
         with contextlib.suppress(OSError):  # `refresh` tells of it
-            if self._lease.read() not in (self._owner, None, UNKNOWN):
+            if self._lease.read() not in (self.owner, None, UNKNOWN):
                 raise taken_over(self._directory)
 
     def release(self) -> None:
         """Release the lock; may be repeated."""
-        if self._is_released or os.getpid() != self._owner.pid:
+        if self._is_released or os.getpid() != self.owner.pid:
             return
         with self._refreshing, _registry_guard:
             self._is_released = True
             # In this order: a master that gets the POSIX lock must not find this lease.
-            self._lease.remove(self._owner)
+            self._lease.remove(self.owner)
             _held.pop(self._identity, None)
             os.close(self._file)
 
@@ -177,16 +172,16 @@ class MasterLock:
         self.release()
 
     def _take_lease(self) -> None:
-        if self._lease.create(self._owner):
+        if self._lease.create(self.owner):
             return
         found, left_seconds = self._lease.read(), STALE_SECONDS - self._lease.age_seconds()
-        died_here = self._has_posix_lock and found is not None and found.boot == self._owner.boot
+        died_here = self.has_posix_lock and found is not None and found.boot == self.owner.boot
         if not died_here and left_seconds > 0:
             raise locked(self._directory, found, left_seconds=left_seconds)
-        was_taken = self._lease.take_over(self._owner, found)
+        was_taken = self._lease.take_over(self.owner, found)
         if was_taken and not died_here:
             time.sleep(_SETTLE_SECONDS)
-        if (now := self._lease.read()) != self._owner:
+        if (now := self._lease.read()) != self.owner:
             raise locked(self._directory, now)
 
 

@@ -97,6 +97,8 @@ class Engine:
 
     Attributes:
         workers: The roster, for others to read.
+        active_seconds: How long masters have worked on this study; the time between them does not
+            count.
     """
 
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
@@ -114,7 +116,7 @@ class Engine:
         self._is_closed = False
         self._latest_at = 0.0
         self._last_event_at = 0.0
-        self._active_seconds = 0.0
+        self.active_seconds = 0.0
 
     @property
     def _records(self) -> TrialRecords:
@@ -205,7 +207,7 @@ class Engine:
             self._latest_at = event.at  # the time between two masters does not count
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
-            self._active_seconds += seconds
+            self.active_seconds += seconds
             self._dispatch.budget.pass_time(seconds)
             self._latest_at = self._last_event_at = event.at
 
@@ -494,11 +496,6 @@ class Engine:
     def epochs(self) -> int | None:
         """The full training of a trial in epochs, by the last master; None if unknown."""
         return self._lifecycle.config.pruner.epochs
-
-    @property
-    def active_seconds(self) -> float:
-        """How long masters have worked on this study; the time between them does not count."""
-        return self._active_seconds
 
     def overspent(self, at: float) -> Finish | None:
         """Return how the study ends if its budget is spent at a time; None if it is not."""

@@ -231,6 +231,7 @@ class TrialRecords:
 
     Attributes:
         at: Time of the present event, in seconds since the epoch; for the trials' histories.
+        running: The attempts that hold a placement.
     """
 
     def __init__(self) -> None:
@@ -239,7 +240,7 @@ class TrialRecords:
         self._counts = dict.fromkeys(TrialState, 0)
         self._unbegun = 0
         self._newly_waiting: list[tuple[bool, int]] = []
-        self._running: dict[AttemptId, AttemptRecord] = {}
+        self.running: dict[AttemptId, AttemptRecord] = {}
         self._running_on: dict[str, dict[AttemptId, None]] = {}
         self._changed_trials: set[int] = set()
         self._changed_attempts: dict[AttemptId, Attempt] = {}
@@ -278,11 +279,6 @@ class TrialRecords:
         """Return the trials that wait since the last call: whether each is new, and its number."""
         newly, self._newly_waiting = self._newly_waiting, []
         return newly
-
-    @property
-    def running(self) -> Mapping[AttemptId, AttemptRecord]:
-        """The attempts that hold a placement."""
-        return self._running
 
     def count_on(self, worker: str) -> int:
         """Return the number of attempts of which any process runs on a worker."""
@@ -400,7 +396,7 @@ class TrialRecords:
             Attempt(name, placement, nodes[0], placed_at=at, why=why, peer_nodes=nodes[1:]),
             last_sign_at=at,
         )
-        self._running[name] = record
+        self.running[name] = record
         nodes_of = dict(zip((rank.worker for rank in placement.ranks), nodes, strict=True))
         for worker in nodes_of:
             self._running_on.setdefault(worker, {})[name] = None
@@ -422,7 +418,7 @@ class TrialRecords:
 
     def end(self, name: AttemptId, at: float, outcome: Outcome, ending: Ending) -> None:
         """Record the end of an attempt; the caller moves its trial."""
-        record = self._running.pop(name)
+        record = self.running.pop(name)
         for worker in record.attempt.placement.workers:
             del self._running_on[worker][name]
         reason = ending.reason or str(ending.cause)

@@ -20,6 +20,9 @@ class SuggestionRequests:
         trials: Total number of trials to suggest; None until the space is exhausted.
         ask_ahead: How many suggestions are kept ready, as a share of the running attempts.
         searched: Number of trials suggested so far.
+
+    Attributes:
+        searched: The number of trials that the sampler or the user suggested; the others confirm.
     """
 
     def __init__(
@@ -27,15 +30,10 @@ class SuggestionRequests:
     ) -> None:
         self._trials = trials
         self._ask_ahead = ask_ahead
-        self._searched = searched
+        self.searched = searched
         self._asked = 0
         self._exhausted = False
         self._grown = False
-
-    @property
-    def searched(self) -> int:
-        """The number of trials that the sampler or the user suggested; the others confirm."""
-        return self._searched
 
     @property
     def is_open(self) -> bool:
@@ -50,7 +48,7 @@ class SuggestionRequests:
     @property
     def is_exhausted(self) -> bool:
         """Whether the space has fewer configurations than trials were asked for."""
-        return self._exhausted and (self._trials is None or self._searched < self._trials)
+        return self._exhausted and (self._trials is None or self.searched < self._trials)
 
     def answered(self, event: Suggested) -> None:
         """Take in the answer to the open request."""
@@ -58,11 +56,11 @@ class SuggestionRequests:
         # The answer to a request from before the space grew does not know the new part.
         self._exhausted = self._exhausted or (event.exhausted and not self._grown)
         self._grown = False
-        self._searched += len(event.suggestions)
+        self.searched += len(event.suggestions)
 
     def added(self, count: int) -> None:
         """Count trials that the user added; they may exceed the total."""
-        self._searched += count
+        self.searched += count
 
     def space_grew(self) -> None:
         """Record that the search space has grown."""
@@ -95,4 +93,4 @@ class SuggestionRequests:
             return 0
         if self._trials is None:
             return at_most
-        return min(at_most, max(0, self._trials - self._searched))
+        return min(at_most, max(0, self._trials - self.searched))

@@ -72,6 +72,8 @@ class ClusterState:
         gpus: The number of GPUs of all workers.
         cpus_held: The cores held by attempts.
         gpus_held: The GPUs held by attempts.
+        most_memory_bytes: The memory that the largest worker has for attempts; 0 if unknown.
+        reserved: The reserved workers.
     """
 
     def __init__(self, *, kept_back: float = 0.0, spread: Collection[Amount] = ()) -> None:
@@ -83,8 +85,8 @@ class ClusterState:
         self._free: NDArray[np.float64] = _EMPTY
         self._totals: NDArray[np.float64] = _EMPTY
         self._reserved_for: Resources | None = None
-        self._reserved: tuple[str, ...] = ()
-        self._most_memory_bytes = 0
+        self.reserved: tuple[str, ...] = ()
+        self.most_memory_bytes = 0
         self._full_for: set[Resources] = set()  # for which nothing is free until a worker changes
         self.cpus = 0
         self.gpus = 0
@@ -100,11 +102,6 @@ class ClusterState:
     def node(self, worker: str) -> str:
         """Return the machine that a worker runs on."""
         return self._workers[worker].node
-
-    @property
-    def most_memory_bytes(self) -> int:
-        """The memory that the largest worker has for attempts, in bytes; 0 if unknown."""
-        return self._most_memory_bytes
 
     # --- workers ----------------------------------------------------------------------------
 
@@ -145,7 +142,7 @@ class ClusterState:
         )
         self._workers[worker] = record
         self._full_for.clear()
-        self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
+        self.most_memory_bytes = max(self.most_memory_bytes, total_bytes)
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
         self._free = np.vstack([self._free, record.amounts])
@@ -179,18 +176,18 @@ class ClusterState:
         record = self._workers[worker]
         record.is_leaving = True
         self._totals[record.row] = _NOTHING
-        if worker in self._reserved:
+        if worker in self.reserved:
             self.release()
         self._update(record)
 
     def remove(self, worker: str) -> None:
         """Remove a worker that left, with all that was held on it."""
-        if worker in self._reserved:
+        if worker in self.reserved:
             self.release()
         record = self._workers.pop(worker)
-        if record.total_bytes == self._most_memory_bytes:
+        if record.total_bytes == self.most_memory_bytes:
             left = (each.total_bytes for each in self._workers.values())
-            self._most_memory_bytes = max(left, default=0)
+            self.most_memory_bytes = max(left, default=0)
         self._free = np.delete(self._free, record.row, axis=0)
         self._totals = np.delete(self._totals, record.row, axis=0)
         for row, each in enumerate(self._workers.values()):
@@ -304,7 +301,7 @@ class ClusterState:
             return self._take_several(wanted, until, may_use_reserved=may_use_reserved)
         is_full = wanted in self._full_for
         record = None if is_full else next(self._with_room(wanted, until, avoid), None)
-        if may_use_reserved and self._reserved:
+        if may_use_reserved and self.reserved:
             if record is None:
                 able = self._reserved_with_room(wanted, until)
                 record = next((each for each in able if each.node != avoid), None)
@@ -333,7 +330,7 @@ class ClusterState:
         return replace(first, peers=tuple(others))
 
     def _reserved_with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
-        for name in self._reserved:
+        for name in self.reserved:
             record = self._workers[name]
             if record.free_slots(wanted) and record.ends_at >= until:
                 yield record
@@ -409,15 +406,10 @@ class ClusterState:
 
     def _update(self, record: WorkerState) -> None:
         self._full_for.clear()
-        is_closed = record.is_leaving or record.name in self._reserved
+        is_closed = record.is_leaving or record.name in self.reserved
         self._free[record.row] = _NOTHING if is_closed else record.amounts
 
     # --- reservations -----------------------------------------------------------------------
-
-    @property
-    def reserved(self) -> tuple[str, ...]:
-        """The reserved workers."""
-        return self._reserved
 
     def reserve(self, wanted: Resources, until: float = 0.0, *, avoid: str = "") -> bool:
         """Reserve workers for an attempt of this size, and return whether there are enough.
@@ -427,7 +419,7 @@ class ClusterState:
         Of the workers that could hold it, those with the most free GPUs and cores are chosen: they
         are likely to have room first.
         """
-        reserved = [self._workers[name] for name in self._reserved]
+        reserved = [self._workers[name] for name in self.reserved]
         if self._reserved_for == wanted and all(
             each.ends_at >= until and each.node != avoid for each in reserved
         ):
@@ -437,14 +429,14 @@ class ClusterState:
         if not chosen:
             return False
         self._reserved_for = wanted
-        self._reserved = tuple(record.name for record in chosen)
+        self.reserved = tuple(record.name for record in chosen)
         for record in chosen:
             self._update(record)
         return True
 
     def release(self) -> None:
         """End the reservation, if there is one."""
-        reserved, self._reserved, self._reserved_for = self._reserved, (), None
+        reserved, self.reserved, self._reserved_for = self.reserved, (), None
         for name in reserved:
             self._update(self._workers[name])
 

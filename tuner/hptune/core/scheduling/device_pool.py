@@ -38,21 +38,19 @@ class DevicePool(Generic[Device]):
         devices: The devices, in the order in which they are taken.
         groups: Devices that are near each other; whole devices are taken from one group if
             possible.
+
+    Attributes:
+        whole: The number of devices of which all is free.
     """
 
     def __init__(self, devices: Sequence[Device], groups: Iterable[Sequence[Device]] = ()) -> None:
         self._free = dict.fromkeys(devices, WHOLE)
-        self._whole = len(self._free)
+        self.whole = len(self._free)
         known = [[each for each in group if each in self._free] for group in groups]
         self._groups = [group for group in known if group]
 
     def __len__(self) -> int:
         return len(self._free)
-
-    @property
-    def whole(self) -> int:
-        """The number of devices of which all is free."""
-        return self._whole
 
     @property
     def free(self) -> float:
@@ -62,12 +60,12 @@ class DevicePool(Generic[Device]):
     @property
     def most(self) -> float:
         """The largest amount that can be taken: whole devices, or else a part of one."""
-        return self._whole or max(self._free.values(), default=0) / WHOLE
+        return self.whole or max(self._free.values(), default=0) / WHOLE
 
     def free_slots(self, amount: float) -> int:
         """Return how often an amount above 0 can be taken now."""
         if amount >= 1:
-            return self._whole // int(amount)
+            return self.whole // int(amount)
         parts = parts_of(amount)
         return sum(free // parts for free in self._free.values())
 
@@ -93,7 +91,7 @@ class DevicePool(Generic[Device]):
         return (chosen,)
 
     def _take_whole(self, count: int, near: Collection[Device]) -> tuple[Device, ...] | None:
-        if count > self._whole:
+        if count > self.whole:
             return None
         chosen = [each for each, free in self._free.items() if free == WHOLE]
         close = [each for each in chosen if each in near]
@@ -129,4 +127,4 @@ class DevicePool(Generic[Device]):
     def _put(self, device: Device, parts: int) -> None:
         before = self._free[device]
         self._free[device] = before + parts
-        self._whole += (before + parts == WHOLE) - (before == WHOLE)
+        self.whole += (before + parts == WHOLE) - (before == WHOLE)

@@ -36,6 +36,9 @@ class BackgroundWriter(io.TextIOBase):
         stream: The terminal, pipe, log or buffer.
         most_characters: Limit of the text that waits.
         patience_seconds: Time without progress after which `finish` gives up.
+
+    Attributes:
+        is_behind: Whether text waits to be written.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class BackgroundWriter(io.TextIOBase):
         self._waiting: list[str] = []
         self._waiting_characters = 0
         self._dropped_lines = 0
-        self._is_behind = False
+        self.is_behind = False
         self._is_broken = False
         self._progressed_at = 0.0
         self._changed = threading.Condition()
@@ -62,11 +65,6 @@ class BackgroundWriter(io.TextIOBase):
     def encoding(self) -> str:  # type: ignore[override]  # typeshed has it writable
         """Encoding of the file; characters that it lacks are replaced."""
         return self._encoding
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether text waits to be written."""
-        return self._is_behind
 
     def isatty(self) -> bool:
         """Return whether this is a terminal."""
@@ -88,8 +86,8 @@ class BackgroundWriter(io.TextIOBase):
             else:
                 self._waiting.append(text)
                 self._waiting_characters += len(text)
-                if not self._is_behind:
-                    self._is_behind = True
+                if not self.is_behind:
+                    self.is_behind = True
                     # A daemon: it may hang, and the process does not wait for it.
                     thread = threading.Thread(
                         target=self._work, args=(self._file,), name="hptune-writer", daemon=True
@@ -101,7 +99,7 @@ class BackgroundWriter(io.TextIOBase):
         """Wait until all is written, and return whether it is; give up if nothing is read."""
         with self._changed:
             self._progressed_at = time.monotonic()
-            while self._is_behind:
+            while self.is_behind:
                 idle_seconds = time.monotonic() - self._progressed_at
                 if idle_seconds >= self._patience_seconds:
                     return False
@@ -139,7 +137,7 @@ class BackgroundWriter(io.TextIOBase):
             if self._dropped_lines and not self._is_broken:
                 text += f"({self._dropped_lines} lines were dropped: they were not read in time)\n"
             self._waiting, self._waiting_characters, self._dropped_lines = [], 0, 0
-            self._is_behind = bool(text)
+            self.is_behind = bool(text)
             self._changed.notify_all()
             return text
 
