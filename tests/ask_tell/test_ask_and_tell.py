@@ -325,6 +325,20 @@ def test_a_space_grows_by_its_use(path: Path) -> None:
     assert replay(StudyDirectory(path)).difference is None
 
 
+def declared_in_part(hp: hptune.HyperParameters) -> None:
+    hp.Choice("act", ["relu", "tanh"])
+
+
+@pytest.mark.parametrize("space", [None, declared_in_part])
+def test_what_trials_declare_is_searched(path: Path, space: object) -> None:
+    """A space that is finite only because it is not known yet is not gone through as a grid."""
+    study = hptune.open_study(path, space, "loss:min", trials=5, seed=1)
+    for trial in study.trials_to_run():
+        with trial:
+            study.tell(trial, loss=trial.hp.Float("x", 0.0, 1.0))
+    assert len({trial.params["x"] for trial in study.trials}) == 5
+
+
 def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text(

@@ -147,7 +147,12 @@ def with_search(found: Resolved, *, at_once: int) -> tuple[Asked, list[str]]:
     asked, settings = found.asked, found.asked.settings
     if settings.search != AUTO:
         return asked, []
-    choice = choose(found.space, trials=settings.budget_trials, parallel_trials=at_once)
+    choice = choose(
+        found.space,
+        trials=settings.budget_trials,
+        parallel_trials=at_once,
+        is_complete=found.code.is_complete,
+    )
     sampler = SAMPLERS.built_in[choice.search]
     check_priors(settings, sampler)
     settings = replace(

@@ -39,9 +39,18 @@ class Choice:
     grid_resolution: int | None = None
 
 
-def choose(space: SearchSpace, *, trials: int | None, parallel_trials: int) -> Choice:
-    """Choose a search."""
-    size = space.size()
+def choose(
+    space: SearchSpace, *, trials: int | None, parallel_trials: int, is_complete: bool = True
+) -> Choice:
+    """Choose a search.
+
+    Args:
+        space: The search space as it is known now.
+        trials: How many trials are planned; None if their number is open.
+        parallel_trials: How many of them run at once.
+        is_complete: Whether no trial will add a hyperparameter to the space.
+    """
+    size = space.size() if is_complete else None
     if size is not None and trials is not None and size <= trials:
         whole = "the only configuration" if size == 1 else f"all {size} configurations"
         cover = "trial covers" if trials == 1 else "trials cover"
