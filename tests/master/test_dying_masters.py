@@ -119,7 +119,6 @@ def test_nothing_is_done_before_it_is_written(tmp_path: Path) -> None:
     class Written(Recorder):
         def __init__(self, ledger: Ledger) -> None:
             super().__init__(ledger)
-            self.attempts: set[AttemptId] = set()
             self.over: set[int] = set()
 
         def append(
@@ -129,9 +128,8 @@ def test_nothing_is_done_before_it_is_written(tmp_path: Path) -> None:
             trials: Iterable[Trial],
             attempts: Iterable[Attempt],
         ) -> None:
-            trials, attempts = [*trials], [*attempts]
+            trials = [*trials]
             super().append(events, trials=trials, attempts=attempts)
-            self.attempts.update(attempt.id for attempt in attempts)
             self.over.update(trial.number for trial in trials if trial.state.is_final)
 
     class Watched(SimulatedExecutor):

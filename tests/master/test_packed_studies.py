@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from engine_checks import check_engine
-from hptune.core.attempt import Attempt, AttemptId, Outcome
-from hptune.core.engine.engine import Engine
+from hptune.core.attempt import Attempt, Outcome
 from hptune.core.goals import Goals
-from hptune.core.messages import Event
 from hptune.core.resources import Amount, Resources
 from hptune.core.space.space import FloatParameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, TrialState
 from hptune.samplers.random_search import RandomSampler
 from simulated import SimulatedExecutor
 from simulated_parts import Curve, Faults, Needs, SimulatedWorker
-from simulated_studies import Memory, play
+from simulated_studies import Memory, attempts_by, play
 
 GB = 10**9
 TRIALS = 150
@@ -79,15 +77,6 @@ def study(
     check_engine(played.engine)
     complete = sum(trial.state is TrialState.COMPLETE for trial in played.engine.trials)
     return StudyResult(played.seconds, complete, attempts_by(memory.events))
-
-
-def attempts_by(events: Sequence[Event]) -> list[Attempt]:
-    """Return the attempts that a new engine makes of the events, as on resuming a study."""
-    engine, last = Engine(), dict[AttemptId, Attempt]()
-    for event in events:
-        engine.handle(event)
-        last.update((each.id, each) for each in engine.take_changes()[1])
-    return [*last.values()]
 
 
 def test_packed_trials_fill_memory_and_none_dies() -> None:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine_checks import check_engine
-from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome
-from hptune.core.engine.engine import Engine
+from hptune.core.attempt import Attempt, Cause, Outcome
 from hptune.core.goals import Goals
 from hptune.core.messages import Event, Suggested, WorkerJoined, WorkerLeft
 from hptune.core.resources import Resources
@@ -19,7 +18,7 @@ from hptune.master.suggester import sized
 from hptune.samplers.random_search import RandomSampler
 from simulated import SimulatedExecutor
 from simulated_parts import Curve, Faults, SimulatedWorker
-from simulated_studies import Memory, Played, play
+from simulated_studies import Memory, Played, attempts_by, play
 
 SIZES = (
     Resources(),
@@ -76,15 +75,6 @@ def study(
     )
     check_engine(played.engine)
     return played, memory
-
-
-def attempts_by(events: Sequence[Event]) -> list[Attempt]:
-    """Return the attempts that a new engine makes of the events."""
-    engine, last = Engine(), dict[AttemptId, Attempt]()
-    for event in events:
-        engine.handle(event)
-        last.update((each.id, each) for each in engine.take_changes()[1])
-    return [*last.values()]
 
 
 def check_held(attempts: Sequence[Attempt], events: Sequence[Event]) -> None:

@@ -17,38 +17,24 @@ from hptune.core.messages import (
     Event,
     FinishReason,
     Reported,
-    StudyOpened,
     Suggested,
 )
 from hptune.core.sampler import Sampler
 from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
-from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
 from hptune.errors import StudyError, UsageError
-from hptune.master.loop import StudyLoop
 from hptune.master.suggester import (
     InformedSampler,
-    Suggester,
     SuggestingThread,
     ask_ahead,
 )
 from hptune.samplers.registry import SAMPLERS
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune.worker.orders import StudyBrief
 from simulated import SimulatedExecutor
 from simulated_parts import Curve, SimulatedWorker
-from simulated_studies import Memory, SimulatedSuggester
+from simulated_studies import Memory, play
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 GOAL = Goal("score", Direction.MAX)
-BRIEF = StudyBrief(
-    name="study",
-    directory="",
-    working_directory="",
-    source=ObjectiveSource(SourceKind.FILE, ""),
-    goals=Goals((GOAL,)),
-    deterministic=True,
-)
 
 
 class Scripted(Sampler):
@@ -96,28 +82,18 @@ def study(
         seconds_per_epoch=lambda params, _: 2.0 + float(str(params["x"])),
         workers=[SimulatedWorker(name=f"w{number}") for number in range(workers)],
     )
-
-    def simulated(informed: InformedSampler) -> Suggester:
-        assert seconds is not None
-        return SimulatedSuggester(informed, executor.clock, executor.deliver, seconds)
-
-    engine, memory = Engine(), memory or Memory()
-    loop = StudyLoop(
-        engine=engine,
-        recorder=memory,
-        make_sampler=lambda _: sampler,
+    played = play(
+        executor,
         space=SPACE,
-        executor=executor,
-        clock=executor.clock,
-        brief=BRIEF,
-        files=memory,
-        make_suggester=None if seconds is None else simulated,
+        goals=Goals((GOAL,)),
+        trials=trials,
+        make_sampler=lambda _: sampler,
+        memory=memory or Memory(),
+        suggest_seconds=seconds,
+        ask_ahead=ahead,
     )
-    executor.open()
-    config = StudyConfig(trials=trials, goals=Goals((GOAL,)), seed=1, ask_ahead=ahead)
-    opened = StudyOpened(executor.clock.now(), config)
-    assert loop.run(opened).finish_reason is FinishReason.DONE
-    return engine
+    assert played.finish.finish_reason is FinishReason.DONE
+    return played.engine
 
 
 # --- the thread -----------------------------------------------------------------------------

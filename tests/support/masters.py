@@ -11,25 +11,20 @@ from engine_checks import check_engine
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
-from hptune.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
+from hptune.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported
 from hptune.core.pruner import PrunerSettings
 from hptune.core.resources import Amount
 from hptune.core.sampler import Sampler
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
-from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
-from hptune.master.loop import StudyLoop
-from hptune.master.suggester import InformedSampler, Suggester
 from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune.worker.orders import StudyBrief
 from simulated import SimulatedExecutor
 from simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
-from simulated_studies import SimulatedSuggester
+from simulated_studies import Memory, play
 
 GOAL = Goal("score", Direction.MAX)
 SEED = 5
@@ -39,14 +34,6 @@ SPACE = SearchSpace(
         ChoiceParameter("activation", ("relu", "tanh", "gelu")),
         FloatParameter("dropout", 0.0, 1.0, step=0.25),
     )
-)
-BRIEF = StudyBrief(
-    name="study",
-    directory="",
-    working_directory="",
-    source=ObjectiveSource(SourceKind.FILE, ""),
-    goals=Goals((GOAL,)),
-    deterministic=True,
 )
 
 
@@ -79,10 +66,11 @@ class Files:
         self.discarded.add(number)
 
 
-class Recorder:
+class Recorder(Memory):
     """The real ledger; the master dies before or after its n-th write."""
 
     def __init__(self, ledger: Ledger, *, die_before: int = 0, die_after: int = 0) -> None:
+        super().__init__()
         self.ledger = ledger
         self.writes = 0
         self._die_before = die_before
@@ -94,7 +82,9 @@ class Recorder:
         self.writes += 1
         if self.writes == self._die_before:
             raise MasterKilled
+        attempts = [*attempts]
         self.ledger.append(events, trials=trials, attempts=attempts)
+        super().append(events, trials=trials, attempts=attempts)
         if self.writes == self._die_after:
             raise MasterKilled
 
@@ -157,40 +147,22 @@ class SimulatedStudy:
             needs=self.needs,
         )
         executor.clock.advance_to(executor.clock.now() + 1_000_000.0 * self.masters)
-
-        def simulated(sampler: InformedSampler) -> Suggester:
-            return SimulatedSuggester(sampler, executor.clock, executor.deliver)
-
-        loop = StudyLoop(
-            make_suggester=None if self.in_a_thread else simulated,
-            engine=engine,
-            recorder=recorder,
-            make_sampler=self.sampler,
+        return play(
+            executor,
             space=SPACE,
-            executor=executor,
-            clock=executor.clock,
-            brief=BRIEF,
+            goals=Goals((GOAL,)),
+            trials=self.trials,
+            make_sampler=self.sampler,
+            memory=recorder,
             files=self.files,
+            suggest_seconds=None if self.in_a_thread else lambda _: 0.0,
+            engine=engine,
+            seed=SEED,
+            pruner=self.pruner,
+            measured=tuple(Amount) if self.needs is not None else (),
             observer=observer,
             requests=lambda: requests(executor),
-        )
-        executor.open()
-        try:
-            return loop.run(
-                StudyOpened(
-                    at=executor.clock.now(),
-                    config=StudyConfig(
-                        trials=self.trials,
-                        goals=Goals((GOAL,)),
-                        seed=SEED,
-                        measured=tuple(Amount) if self.needs is not None else (),
-                        pruner=self.pruner,
-                    ),
-                    space=tuple(SPACE.to_json()),
-                )
-            )
-        finally:
-            executor.close()
+        ).finish
 
 
 class Observer:

@@ -19,8 +19,8 @@ from hptune.core.sampler import Sampler
 from hptune.core.space.space import SearchSpace
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Trial
-from hptune.master.loop import Observer, SplitChooser, StudyLoop
-from hptune.master.suggester import InformedSampler, suggested
+from hptune.master.loop import Files, Observer, SplitChooser, StudyLoop
+from hptune.master.suggester import InformedSampler, Suggester, suggested
 from hptune.pruners.registry import make_pruner
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptLimits, StudyBrief
@@ -42,7 +42,7 @@ class SimulatedSuggester:
         sampler: InformedSampler,
         clock: Clock,
         deliver: Callable[[float, Event], None],
-        seconds: Callable[[int], float] = lambda _: 0.0,
+        seconds: Callable[[int], float],
     ) -> None:
         self._clock = clock
         self._deliver = deliver
@@ -103,14 +103,26 @@ class Played:
     seconds: float
 
 
+def attempts_by(events: Iterable[Event]) -> list[Attempt]:
+    """Return the attempts that a new engine makes of the events, as on resuming a study."""
+    engine, last = Engine(), dict[AttemptId, Attempt]()
+    for event in events:
+        engine.handle(event)
+        last.update((each.id, each) for each in engine.take_changes()[1])
+    return [*last.values()]
+
+
 def play(
     executor: SimulatedExecutor,
     *,
     space: SearchSpace,
     goals: Goals,
-    trials: int,
+    trials: int | None,
     make_sampler: Callable[[SearchSpace], Sampler],
     memory: Memory,
+    files: Files | None = None,
+    suggest_seconds: Callable[[int], float] | None = lambda _: 0.0,
+    ask_ahead: float = 0.0,
     engine: Engine | None = None,
     seed: int = 1,
     epochs: int | None = None,
@@ -130,6 +142,10 @@ def play(
         trials: The number of trials.
         make_sampler: Makes the sampler for the space.
         memory: Records what happens.
+        files: Keeps the models; None for `memory`.
+        suggest_seconds: How long the sampler takes for a number of suggestions, by the virtual
+            clock; None to run it in a thread.
+        ask_ahead: How many suggestions are kept ready, as a share of the running attempts.
         engine: The engine of a study that is resumed; None for a new study.
         seed: The study's seed.
         epochs: The full training of a trial; None for as long as its curve is.
@@ -140,11 +156,14 @@ def play(
         requests: Asked regularly for events from outside.
         split: Chooses what each trial asks for; None for `resources`.
     """
+
+    def simulated(sampler: InformedSampler) -> Suggester:
+        assert suggest_seconds is not None
+        return SimulatedSuggester(sampler, executor.clock, executor.deliver, suggest_seconds)
+
     engine = engine or Engine(make_pruner)
     loop = StudyLoop(
-        make_suggester=lambda sampler: SimulatedSuggester(
-            sampler, executor.clock, executor.deliver
-        ),
+        make_suggester=None if suggest_seconds is None else simulated,
         engine=engine,
         recorder=memory,
         make_sampler=make_sampler,
@@ -160,7 +179,7 @@ def play(
             limits=AttemptLimits(epochs=epochs),
             deterministic=True,
         ),
-        files=memory,
+        files=files or memory,
         observer=observer,
         requests=requests,
         split=split,
@@ -178,8 +197,10 @@ def play(
                     resources=resources or Resources(),
                     measured=measured,
                     splits=split is not None,
+                    ask_ahead=ask_ahead,
                     pruner=pruner or PrunerSettings(),
                 ),
+                space=tuple(space.to_json()),
             )
         )
     finally:
