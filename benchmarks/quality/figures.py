@@ -22,17 +22,17 @@ class Run:
         sampler: The search's name.
         version: The version of the code that the result is valid for.
         problem: The problem's name.
-        batch: How many trials ran at once.
+        workers: How many trials ran at once.
         seed: The seed.
-        scores: The best score so far, after each trial.
-        failures: Numbers of the trials that failed.
+        scores: The best score so far, after each trial that ended.
+        failures: Places, in the order of the ends, of the trials that failed.
         cpu_seconds: CPU time of `ask` and `tell` for all trials together.
     """
 
     sampler: str
     version: str
     problem: str
-    batch: int
+    workers: int
     seed: int
     scores: tuple[float, ...]
     failures: tuple[int, ...]
@@ -41,7 +41,7 @@ class Run:
     @property
     def key(self) -> tuple[str, str, str, int, int]:
         """Identity of the run: a second one with the same key is not needed."""
-        return (self.sampler, self.version, self.problem, self.batch, self.seed)
+        return (self.sampler, self.version, self.problem, self.workers, self.seed)
 
 
 Cube = NDArray[np.float64]  # problems x seeds x trials
@@ -135,7 +135,7 @@ def problem_table(by_sampler: Mapping[str, Cube], problems: Sequence[str]) -> st
 
 
 def plot(panels: Mapping[int, Mapping[str, Cube]], path: Path) -> None:
-    """Draw the mean score over the trials, one panel for each batch size.
+    """Draw the mean score over the trials, one panel for each number of workers.
 
     Raises:
         ImportError: There is no matplotlib.
@@ -148,10 +148,10 @@ def plot(panels: Mapping[int, Mapping[str, Cube]], path: Path) -> None:
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False, sharey=True
     )
-    for axis, (batch, by_sampler) in zip(axes[0], panels.items(), strict=True):
+    for axis, (workers, by_sampler) in zip(axes[0], panels.items(), strict=True):
         for name, cube in by_sampler.items():
             axis.plot(np.arange(1, cube.shape[2] + 1), cube.mean(axis=(0, 1)), label=name)
-        axis.set_title("one after the other" if batch == 1 else f"batches of {batch}")
+        axis.set_title("one after the other" if workers == 1 else f"{workers} workers")
         axis.set_xlabel("trials")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("mean score (log10 of the regret)")
