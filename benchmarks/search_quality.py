@@ -48,7 +48,8 @@ class Task:
 
 def main() -> None:
     options = _options()
-    names = options.problems or list(problems.load(options.data).SEARCH)
+    folder = problems.load(options.data)
+    names = options.problems or list(folder.SEARCH)
     # Once, at the start: what runs is the code as it was then, even if its files change.
     versions = {sampler: opponents.version(sampler) for sampler in options.samplers}
     wanted = [
@@ -67,10 +68,11 @@ def main() -> None:
         )
     ]
     runs = _results(wanted, options.out, options.jobs)
+    floors = {name: problems.floor(folder.get(name)) for name in names}
     panels = {}
     for count in options.workers:
         of_count = [run for run in runs if run.workers == count]
-        by_sampler = figures.cubes(of_count)
+        by_sampler = figures.cubes(of_count, floors)
         by_sampler = {name: by_sampler[name] for name in options.samplers}
         panels[count] = by_sampler
         cpu = {
@@ -89,7 +91,7 @@ def main() -> None:
         if len(by_sampler) > 1:
             print(figures.difference_table(by_sampler))
             print()
-        print(figures.problem_table(by_sampler, sorted(names)))
+        print(figures.problem_table(by_sampler, floors))
     if options.plot:
         figures.plot(panels, options.plot)
         print(f"\nPlot: {options.plot}")

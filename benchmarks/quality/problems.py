@@ -3,7 +3,8 @@
 The folder's `problems.py` offers `SEARCH` (names) and `get(name)`: a function of a configuration,
 with `space` (a list of parameters with name, kind "float", "int" or "cat", low, high, log,
 choices, parent, values), `fmin` (the best known value) and `fmed` (the median of a random draw).
-Where they are known, it has `seconds(params)`, the time of a training.
+Where they are known, it has `seconds(params)`, the time of a training, and `noise`, the standard
+deviation of the value between repeated trainings of a good configuration.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ def score(problem: Any, value: float) -> float:
     """Return log10 of the regret over a median random draw's, at least -4; lower is better."""
     regret = (value - problem.fmin) / (problem.fmed - problem.fmin)
     return max(math.log10(max(regret, 1e-300)), LEAST_SCORE)
+
+
+def floor(problem: Any) -> float:
+    """Return the score below which differences are those between repeated trainings."""
+    noise = float(getattr(problem, "noise", 0.0))
+    return score(problem, problem.fmin + noise)
 
 
 def seconds(name: str, problem: Any, params: Params) -> float:
