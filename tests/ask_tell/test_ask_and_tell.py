@@ -357,6 +357,7 @@ def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> Non
         (3, "space is 3; allowed are a mapping"),
         ({"x": {"kind": "Double"}}, "x is {'kind': 'Double'}; its kind must be one of Int"),
         ({"x": hptune.Float(2.0, 1.0)}, "x"),
+        ([1, 2], "1 is not a known hyperparameter; allowed are Float, Int"),
         ("gone.toml", r"the space in gone\.toml cannot be read"),
         ("space.yaml", r"space is 'space\.yaml'; allowed are"),
     ],

@@ -141,8 +141,8 @@ class Session:
 
         def record(study: FollowedStudy) -> Halt | None:
             self._running(study, name)
+            study.stop_if_due()  # before the report, whose answer has the order to stop
             study.happen(Reported(study.now(), name, report))
-            study.stop_if_due()
             return self._running(study, name).halt
 
         return self._call(record)

@@ -409,7 +409,7 @@ class Engine:
             worker = self.workers.get(run.attempt.placement.worker)
             if worker is not None and worker.lease_seconds is not None:
                 found[name] = LeasedAttempt(
-                    run.attempt, run.halt, worker.lease_seconds, run.last_sign_at
+                    run.attempt, run.halt, run.is_told, worker.lease_seconds, run.last_sign_at
                 )
         return found
 
