@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,9 +74,9 @@ def _sweep(
     folder = Path(config.hydra.sweep.dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, folder / "multirun.yaml")
-    application = Application(
-        context, function, config, tuple(fixed), folder, Singleton.get_state()
-    )
+    variables = {name: os.environ[name] for name in config.hydra.job.env_copy}
+    state = Singleton.get_state()
+    application = Application(context, function, config, tuple(fixed), folder, state, variables)
     objectives = _objectives(given.pop("objective", None), given.pop("direction", None))
     given.setdefault("directory", folder / SWEEPERS_STUDY)
     tuner = _Multirun(application, objectives, hyperparameters=space, resume=True, **given)
