@@ -32,7 +32,7 @@ class Application:
         fixed: The overrides that all trials have.
         folder: The folder in which Hydra puts the outputs of each trial.
         state: What Hydra keeps in its process.
-        environment: The variables that `hydra.job.env_copy` names, which workers elsewhere lack.
+        environment: The variables of `env_copy` in the configuration, which workers elsewhere lack.
     """
 
     context: HydraContext
