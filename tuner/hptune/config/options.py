@@ -404,3 +404,22 @@ class StudyOptions:
         flag="--hang-timeout",
         is_rare=True,
     )
+
+    notify: str = setting(
+        kinds.text("COMMAND", "command lines for the shell, and none", may_be_none=True),
+        Section.NOTIFICATIONS,
+        "Command that gets a JSON object on its standard input when the study starts, for the "
+        "first failed trial, when a job waits for long, when the study stops, and when it ends. "
+        "Nothing waits for it; after a minute it is killed.",
+        default="",
+        default_text="none",
+        is_rare=True,
+    )
+    notify_wait_seconds: float = setting(
+        kinds.duration(),
+        Section.NOTIFICATIONS,
+        "With --notify: for how long a job of the study may wait before the command is called.",
+        default=3600.0,
+        flag="--notify-wait",
+        is_rare=True,
+    )

@@ -74,3 +74,6 @@ class TunerSettings(TypedDict, total=False):
     max_failures: int | None
     same_failures: int
     hang_timeout: str | float
+
+    notify: str
+    notify_wait: str | float

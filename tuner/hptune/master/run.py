@@ -34,6 +34,7 @@ from ..worker.dask.versions import installed
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
+from .notify import CommandThread, Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
@@ -255,15 +256,25 @@ def _recover(ledger: Ledger, past: Past) -> None:
 
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
+    settings = run.plan.settings
+    thread = CommandThread(settings.notify, settings.working_directory)
+    study = str(run.directory.path.absolute())
+    notifier = Notifier(thread, study, settings.notify_wait_seconds)
     try:
-        return _run(run, display)
+        return _run(run, display, notifier)
     except BaseException as error:
         if left := run.workers.cluster.left_behind:
             display.note(left)
         with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
             if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
                 _record_end(run, FinishReason.FAILED, error.message)
+        if isinstance(error, Exception):  # unless a recorded end leads to it
+            notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))
         raise
+    finally:
+        thread.close()
+        for line in thread.lines():
+            display.note(line)
 
 
 def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
@@ -271,11 +282,11 @@ def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
     run.ledger.set_facts({"ended": ended})
 
 
-def _run(run: Run, display: RunDisplay) -> RunResult:
+def _run(run: Run, display: RunDisplay, notifier: Notifier) -> RunResult:
     plan, cluster = run.plan, run.workers.cluster
     executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), run.workers.clock)
-    requests = _requests(run, display)
-    observers = _observers(run, executor, display)
+    requests = _requests(run, display, notifier)
+    observers = _observers(run, executor, display, notifier)
     split = _chosen_split(run, display)
     loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
@@ -309,6 +320,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             cluster.scale_down()
             with run.lock.beating():
                 _try_best_model(run)
+    notifier.end(run.engine.snapshot, finish.finish_reason, finish.reason)
     raise_finish(finish, run)
     return RunResult(finish, cluster.left_behind)
 
@@ -322,7 +334,9 @@ def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
     return ChosenSplit(run, display.progress.note)
 
 
-def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
+def _observers(
+    run: Run, executor: ParallelExecutor, display: RunDisplay, notifier: Notifier
+) -> RunObservers:
     plan, known = run.plan, run.engine.snapshot
     has_own_epochs = any(parameter.name == "epochs" for parameter in plan.space)
     notifications = Notifications(
@@ -337,7 +351,7 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
     packing = PackingLines((known.packing, known.packing_advice))
-    return RunObservers(display, notifications, run.workers, executor, packing)
+    return RunObservers(display, notifications, run.workers, executor, notifier, packing)
 
 
 def _patience(display: RunDisplay) -> Callable[[float, str], None]:
@@ -370,13 +384,14 @@ def _try_best_model(run: Run) -> None:
         run.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
 
 
-def _requests(run: Run, display: RunDisplay) -> StopRequests:
+def _requests(run: Run, display: RunDisplay, notifier: Notifier) -> StopRequests:
     def end(successor: str) -> None:
         if successor:
             reason = f"{successor}, and it continues the study by itself"
             with contextlib.suppress(StudyError):
                 _record_end(run, FinishReason.HANDED_OVER, reason)
         display.progress.stop()
+        notifier.thread.kill()
         end_process()
 
     users = UserRequests(
