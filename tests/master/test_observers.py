@@ -20,7 +20,7 @@ from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import Trial
 from hptune.core.workers import Workers
 from hptune.executors.base import Executor, RunContext
-from hptune.master.notify import CommandThread, Notifier
+from hptune.master.notify import Notifier
 from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce
 from hptune.reporting.terminal.notifications import Notifications
@@ -98,7 +98,7 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     settings = StudySettings(source=source, working_directory=str(path))
     executor: Any = NoWorkers()
     workers = Workforce(asked(settings), jobs)
-    notifier = Notifier(CommandThread("", str(path)), str(path), 60.0)
+    notifier = Notifier("", str(path), str(path), wait_seconds=60.0)
     return RunObservers(RunDisplay(screen), Notifications(Workers()), workers, executor, notifier)
 
 

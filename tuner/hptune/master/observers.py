@@ -121,7 +121,7 @@ class RunObservers:
     def _show_notices(self, now: float) -> None:
         own = map(Notice, self.notifications.lines(now))
         jobs = self.workers.cluster.notices()
-        command = map(Notice, self.notifier.thread.lines())
+        command = map(Notice, self.notifier.lines())
         for notice in (*own, *jobs, *self.executor.notices(), *command):
             self.display.progress.note(notice)
 
@@ -141,7 +141,7 @@ class RunObservers:
 
     def end_at_once(self) -> None:
         """End the run without waiting for anything."""
-        self.notifier.thread.kill()
+        self.notifier.kill()
         self.display.progress.stop()
         self.workers.close(force=True)
         if left := self.workers.cluster.left_behind:

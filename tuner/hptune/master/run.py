@@ -34,7 +34,7 @@ from ..worker.dask.versions import installed
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
-from .notify import CommandThread, Notifier
+from .notify import Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
@@ -257,9 +257,10 @@ def _recover(ledger: Ledger, past: Past) -> None:
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     settings = run.plan.settings
-    thread = CommandThread(settings.notify, settings.working_directory)
     study = str(run.directory.path.absolute())
-    notifier = Notifier(thread, study, settings.notify_wait_seconds)
+    notifier = Notifier(
+        settings.notify, settings.working_directory, study, settings.notify_wait_seconds
+    )
     try:
         return _run(run, display, notifier)
     except BaseException as error:
@@ -272,8 +273,8 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
             notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))
         raise
     finally:
-        thread.close()
-        for line in thread.lines():
+        notifier.close()
+        for line in notifier.lines():
             display.note(line)
 
 
@@ -391,7 +392,7 @@ def _requests(run: Run, display: RunDisplay, notifier: Notifier) -> StopRequests
             with contextlib.suppress(StudyError):
                 _record_end(run, FinishReason.HANDED_OVER, reason)
         display.progress.stop()
-        notifier.thread.kill()
+        notifier.kill()
         end_process()
 
     users = UserRequests(
