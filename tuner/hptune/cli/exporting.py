@@ -35,7 +35,7 @@ def _known_format(
     )
 
 
-@click.command(short_help="Write all trials to a file, or for Optuna, TensorBoard or MLflow.")
+@click.command(short_help="Write all trials to a file, or for Optuna, MLflow, W&B and others.")
 @study_directory
 @click.option(
     "--format",
@@ -43,8 +43,8 @@ def _known_format(
     metavar="NAME",
     callback=_known_format,
     help="csv, parquet: a row for each trial; json: also attempts and reports; optuna, "
-    "tensorboard, mlflow: what these tools read; the name of an installed export, or module:Name "
-    "for one in a Python file.  [default: by the ending of PLACE, or csv]",
+    "tensorboard, mlflow, wandb: what these tools read; the name of an installed export, or "
+    "module:Name for one in a Python file.  [default: by the ending of PLACE, or csv]",
 )
 @click.option(
     "--curves", is_flag=True, help="Write the learning curves: a row for each metric at each step."
@@ -54,24 +54,37 @@ def _known_format(
     "--output",
     metavar="PLACE",
     help="File to write; for optuna also the URL of a storage, for tensorboard a folder, for "
-    "mlflow a tracking URI, file or folder.  [default: stdout for csv and json, a place in DIR for "
-    "the tools]",
+    "mlflow a tracking URI, file or folder, for wandb a folder.  [default: stdout for csv and "
+    "json, a place in DIR for the tools]",
 )
-def export(directory: Path, *, file_format: str | None, curves: bool, output: str | None) -> None:
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="For a tool: write each trial soon after its end, until the study is over.",
+)
+def export(
+    directory: Path, *, file_format: str | None, curves: bool, output: str | None, follow: bool
+) -> None:
     """Write all trials of the study in DIR to a file, or for another tool.
 
-    An export for optuna, tensorboard or mlflow replaces an earlier one of the same study in the
+    An export for a tool replaces an earlier one of the same study in the
     same place, and leaves everything else there.
 
     In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
     """
+    from ..reporting.exports.registry import EXPORTS
     from ..study.study import Study
 
     chosen = _chosen_format(file_format, output, curves=curves)
     study = Study(directory)
+    if follow and chosen in _FILES:
+        raise UsageError(
+            f"--follow is given, but the format is {chosen}; it is for --format "
+            f"{', '.join(EXPORTS.rows)}"
+        )
     if chosen not in _FILES:
         click.echo(f"writing for {chosen} …", err=True)  # may take a minute for 1,000 trials
-        click.echo(study.export_to(chosen, output or ""), err=True)
+        click.echo(study.export_to(chosen, output or "", follow=follow), err=True)
     elif output is None:
         write_utf8()
         with output_errors():

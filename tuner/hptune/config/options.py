@@ -423,3 +423,12 @@ class StudyOptions:
         flag="--notify-wait",
         is_rare=True,
     )
+    mirror: str = setting(
+        kinds.text("NAME", "wandb, mlflow, other exports and module:Name", may_be_none=True),
+        Section.NOTIFICATIONS,
+        "Send each trial that is over to this tool while the study runs, as hptune export --format "
+        "NAME --follow does; none for no tool.",
+        default="",
+        default_text="none",
+        is_rare=True,
+    )

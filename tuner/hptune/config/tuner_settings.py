@@ -77,3 +77,4 @@ class TunerSettings(TypedDict, total=False):
 
     notify: str
     notify_wait: str | float
+    mirror: str

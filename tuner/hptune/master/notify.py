@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .. import text
 from ..core.snapshot import StudySnapshot
@@ -90,20 +91,11 @@ class Notifier:
 
     def close(self, seconds: float = END_SECONDS) -> None:
         """Wait a limited time for the calls, and kill what still runs."""
-        until = time.monotonic() + seconds
-        try:
-            for process in self._processes:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, until - time.monotonic()))
-        finally:  # also after Ctrl-C
-            self.kill()
+        end_processes(self._processes, seconds)
 
     def kill(self) -> None:
         """Kill each call with all that it started."""
-        for process in self._processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        end_processes(self._processes, 0.0)
 
     def _call(
         self,
@@ -150,3 +142,17 @@ class Notifier:
             text=True,
             start_new_session=True,
         )
+
+
+def end_processes(processes: Sequence[subprocess.Popen[Any]], seconds: float) -> None:
+    """Wait a limited time for leaders of process groups, and kill those groups that still run."""
+    until = time.monotonic() + seconds
+    try:
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+    finally:  # also after Ctrl-C
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

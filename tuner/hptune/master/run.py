@@ -34,6 +34,7 @@ from ..worker.dask.versions import installed
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
+from .mirror import Mirror, check_mirror
 from .notify import Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
@@ -87,6 +88,7 @@ def start(
     directory.check_place()
     try:
         check_earlier(request.settings)
+        check_mirror(request.settings)
         workers = Workforce(request, choose_cluster(request, directory.path, client))
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
@@ -176,6 +178,7 @@ def resume(
         # Checked before attempts of the last master, which may still run, are told to stop.
         request = resume_request(changes, past)
         settings = request.asked.settings
+        check_mirror(settings)
         _recover(ledger, past)
         if (over := nothing_left(request, past)) is not None:
             finish, lines = over
@@ -261,7 +264,9 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     notifier = Notifier(
         settings.notify, settings.working_directory, study, settings.notify_wait_seconds
     )
+    mirror = Mirror(settings, run.directory)
     try:
+        mirror.start()
         return _run(run, display, notifier)
     except BaseException as error:
         if left := run.workers.cluster.left_behind:
@@ -269,12 +274,14 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
         with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
             if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
                 _record_end(run, FinishReason.FAILED, error.message)
-        if isinstance(error, Exception):  # unless a recorded end leads to it
+        if not isinstance(error, Exception):
+            mirror.kill()  # by a second Ctrl-C
+        else:  # does nothing after a recorded end
             notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))
         raise
     finally:
         notifier.close()
-        for line in notifier.lines():
+        for line in filter(None, (*notifier.lines(), mirror.close())):
             display.note(line)
 
 

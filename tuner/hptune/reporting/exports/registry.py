@@ -38,8 +38,15 @@ EXPORTS = Registry(
         ),
         ExportRow(
             name="mlflow",
+            needs="mlflow",
             summary="an experiment of MLflow",
             factory=f"{_HERE}mlflow:write",
+        ),
+        ExportRow(
+            name="wandb",
+            needs="wandb",
+            summary="a group of runs of W&B",
+            factory=f"{_HERE}wandb:write",
         ),
     ),
 )

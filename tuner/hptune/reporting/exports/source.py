@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +65,11 @@ class ExportedStudy:
     reports: Sequence[ReportedValue]
     identity: str
     facts: Mapping[str, str]
+
+    def of_ended(self) -> ExportedStudy:
+        """Return the study with the trials that are over, which an export need not write again."""
+        ended = [trial for trial in self.view.trials if trial.state.is_final]
+        return replace(self, view=replace(self.view, trials=ended))
 
     @property
     def name(self) -> str:
