@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fake_study import snapshot, trial
+from hptune.config.settings import StudySettings
 from hptune.core.trial import TrialState
+from hptune.master import notify
 from hptune.master.notify import Notifier
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from in_process import InProcess
 from real_runs import is_alive
 
@@ -85,21 +89,45 @@ def test_the_command_is_called_for_each_moment_once(
     assert len({frozenset(call) for call in calls}) == 1, "the keys are always the same"
 
 
-def notifier(command: str, path: Path, call_seconds: float = 60.0) -> Notifier:
-    return Notifier(command, str(path), str(path), wait_seconds=60.0, call_seconds=call_seconds)
+@pytest.fixture
+def lines() -> list[str]:
+    return []
 
 
-def test_a_resumed_study_calls_for_a_job_that_waits_and_no_former_failure(tmp_path: Path) -> None:
+@pytest.fixture
+def notifier(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Notifier]:
+    monkeypatch.setattr(notify, "CALL_SECONDS", 0.3)
+
+    def made(command: str) -> Notifier:
+        source = ObjectiveSource(SourceKind.FILE, "model.py")
+        settings = StudySettings(
+            source=source, working_directory=str(tmp_path), notify=command, notify_wait_seconds=60.0
+        )
+        return Notifier(settings, str(tmp_path), lines.append)
+
+    return made
+
+
+def test_a_resumed_study_calls_for_a_job_that_waits_and_no_former_failure(
+    notifier: Callable[[str], Notifier], tmp_path: Path, lines: list[str]
+) -> None:
     failed = trial(1, TrialState.FAILED, reason="ValueError: bad")
-    study = replace(snapshot(trial(0, value=0.5), failed), jobs="1 pending in gpu: Priority")
-    calls = notifier("cat >> calls.json", tmp_path)
+    study = replace(
+        snapshot(trial(0, value=0.5), failed, replace(failed, number=2)),
+        jobs="1 pending in gpu: Priority",
+    )
+    calls = notifier("cat >> calls.json")
     for waited in (59.0, 61.0, 99.0):
-        calls.observe(study, [], waited)
-    calls.close()
-    assert not calls.lines()
-    lines = map(json.loads, (tmp_path / "calls.json").read_text().splitlines())
-    wait, start = sorted(lines, key=lambda call: str(call["reason"]))
-    assert (start["moment"], wait["moment"]) == ("start", "wait")
+        calls.observe(study, [failed], waited)
+    calls.end(study, "done", "")
+    assert not lines
+    made = [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]
+    by_moment = {call["moment"]: call for call in made}
+    assert len(made) == len(by_moment) == 3
+    assert by_moment.keys() == {"start", "wait", "end"}
+    wait = by_moment["wait"]
     assert wait["text"].endswith("a job has waited for 1m01s: 1 pending in gpu: Priority")
     assert wait["best"] == {"trial": 0, "value": 0.5}
 
@@ -107,30 +135,48 @@ def test_a_resumed_study_calls_for_a_job_that_waits_and_no_former_failure(tmp_pa
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("sleep 60 & wait", "was killed"),
+        ("sleep 60 & echo $! > pid; wait", "was killed"),
         ("exit 7", "ended with 7"),
         ("there_is_no_such_command", "ended with 127"),
     ],
 )
 def test_a_command_that_fails_holds_nothing_up_and_is_shown_once(
-    tmp_path: Path, command: str, words: str
+    command: str, words: str, tmp_path: Path, lines: list[str], notifier: Callable[[str], Notifier]
 ) -> None:
-    calls = notifier(command, tmp_path, call_seconds=0.1)
+    calls = notifier(command)
     began = time.monotonic()
     calls.observe(snapshot(), [], 0.0)
+    assert time.monotonic() - began < 0.3
     calls.end(snapshot(), "done", "")
-    assert time.monotonic() - began < 0.1
-    calls.close()
-    (line,) = calls.lines()
+    (line,) = lines
     assert words in line
+    if (pid := tmp_path / "pid").exists():
+        assert not is_alive(int(pid.read_text())), "what the command started is killed with it"
 
 
-def test_a_command_that_outlasts_the_run_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    calls = notifier("sleep 60 & echo $! > pid; wait", tmp_path)
+@pytest.mark.filterwarnings("ignore:Exception ignored.*Popen")  # it is left to `timeout`
+def test_the_end_waits_a_limited_time_and_leaves_a_call_its_minute(
+    notifier: Callable[[str], Notifier],
+    tmp_path: Path,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = notifier("until [ -e go ]; do sleep 0.01; done; cat >> calls.json")
+    monkeypatch.setattr(notify, "CALL_SECONDS", 60.0)
+    monkeypatch.setattr(notify, "END_SECONDS", 0.1)
     calls.observe(snapshot(), [], 0.0)
-    while not (path := tmp_path / "pid").exists() or not path.read_text().strip():
+    calls.end(snapshot(), "done", "")
+    (tmp_path / "go").touch()
+    while not (path := tmp_path / "calls.json").exists() or path.read_text().count("\n") < 2:
         time.sleep(0.01)
-    calls.close(0.1)
-    assert "was killed" in calls.lines()[0]
-    while is_alive(int(path.read_text())):
-        time.sleep(0.01)
+    assert not lines
+
+
+def test_a_command_that_cannot_be_started_is_shown(
+    notifier: Callable[[str], Notifier], tmp_path: Path, lines: list[str]
+) -> None:
+    calls = notifier("true")
+    tmp_path.rename(tmp_path.with_name("moved"))
+    calls.observe(snapshot(), [], 0.0)
+    (line,) = lines
+    assert "cannot be started: No such file or directory" in line

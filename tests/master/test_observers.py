@@ -98,7 +98,7 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     settings = StudySettings(source=source, working_directory=str(path))
     executor: Any = NoWorkers()
     workers = Workforce(asked(settings), jobs)
-    notifier = Notifier("", str(path), str(path), wait_seconds=60.0)
+    notifier = Notifier(settings, str(path), print)
     return RunObservers(RunDisplay(screen), Notifications(Workers()), workers, executor, notifier)
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import runpy
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .. import text
 from ..config.settings import StudySettings
-from ..files.file_errors import storage_errors
+from ..errors import StudyError
 from ..storage.directory import StudyDirectory
-from .notify import end_processes
+from ..worker.process_ids import die_with_parent
 
 END_SECONDS = 20.0
 """How long the end of a run waits for what was not sent yet."""
+
+_SILENT_SECONDS = 2.0
+"""After which part of this time the user is told."""
 
 
 def check_mirror(settings: StudySettings) -> None:
@@ -29,47 +37,72 @@ def check_mirror(settings: StudySettings) -> None:
         EXPORTS.find(settings.mirror, [Path(settings.working_directory)]).check({})
 
 
-class Mirror:
-    """Runs `hptune export --follow` beside a run; nothing waits for it but the run's end.
+@contextlib.contextmanager
+def mirrored(
+    settings: StudySettings, directory: StudyDirectory, note: Callable[[str], None]
+) -> Iterator[None]:
+    """Send trials that end in the context to the mirror, if there is one; only its end waits.
 
     Args:
         settings: The study's settings.
         directory: Where the study is.
+        note: Takes a line for the user.
     """
-
-    def __init__(self, settings: StudySettings, directory: StudyDirectory) -> None:
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._tool, self._working_directory = settings.mirror, settings.working_directory
-        self._directory = directory
-        self._log = directory.path / "mirror.log"
-
-    def start(self) -> None:
-        """Start it, if there is one."""
-        if not self._tool:
-            return
-        study = str(self._directory.path.absolute())
-        hptune = (sys.executable, "-P", "-m", "hptune")  # -P: no module of the user's shadows ours
-        with storage_errors(self._directory.path), self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [*hptune, "export", study, "--follow", "--format", self._tool],
-                cwd=self._working_directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+    if not settings.mirror:
+        yield
+        return
+    log = directory.path / "mirror.log"
+    process, waits = _started(settings, directory, log), False
+    try:
+        yield
+        waits = True
+    except StudyError:  # not after a second Ctrl-C, or where no end is recorded
+        waits = True
+        raise
+    finally:
+        if waits:
+            _wait(process, settings.mirror, note)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.wait():
+            note(
+                f"not all trials were sent to {settings.mirror} (see {text.path(log)}); `hptune "
+                f"export {directory} --format {settings.mirror}` sends the others"
             )
-        self._processes.append(process)
 
-    def close(self) -> str:
-        """Wait a limited time until all is sent; return what the user does if it is not."""
-        end_processes(self._processes, END_SECONDS)
-        if not any(process.returncode for process in self._processes):
-            return ""
-        return (
-            f"not all trials were sent to {self._tool} (see {text.path(self._log)}); "
-            f"`hptune export {self._directory} --format {self._tool}` sends the others"
+
+def _started(
+    settings: StudySettings, directory: StudyDirectory, log: Path
+) -> subprocess.Popen[bytes]:
+    export = ("export", str(directory.path.absolute()), "--follow", "--format", settings.mirror)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            # -P: no file of the user's must hide a module.
+            [sys.executable, "-P", "-m", __name__, str(os.getpid()), *export],
+            cwd=settings.working_directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is not for it
         )
 
-    def kill(self) -> None:
-        """End it at once."""
-        end_processes(self._processes, 0.0)
+
+def _wait(process: subprocess.Popen[bytes], tool: str, note: Callable[[str], None]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        try:
+            process.wait(_SILENT_SECONDS)
+        except subprocess.TimeoutExpired:
+            limit = text.duration(END_SECONDS)
+            note(f"trials are still sent to {tool}, for {limit} at most; Ctrl-C skips this")
+            process.wait(END_SECONDS)
+
+
+def main() -> None:
+    """Run `hptune` until the process ends that started this one."""
+    parent = sys.argv.pop(1)
+    die_with_parent(int(parent))
+    runpy.run_module("hptune", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

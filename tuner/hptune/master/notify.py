@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from .. import text
+from ..config.settings import StudySettings
 from ..core.snapshot import StudySnapshot
 from ..core.trial import Trial, TrialState
 
@@ -20,31 +18,25 @@ CALL_SECONDS = 60.0
 """How long one call of the command may take."""
 
 END_SECONDS = 10.0
-"""How long the end of a run waits for the calls that are not over."""
+"""How long the end of a run waits for calls: with it, a job or container may end them."""
 
 
-@dataclass(slots=True)
 class Notifier:
-    """Has the user's command called for each moment of a run once; nothing waits for a call.
+    """Calls the user's command for each moment of a run once; only the run's end waits for calls.
 
-    Attributes:
-        command: A line for the shell; empty for no calls.
-        directory: Where it runs.
+    Args:
+        settings: The study's settings.
         study: The study's directory.
-        wait_seconds: After which wait of a job there is a call.
-        call_seconds: How long one call may take.
-        made: The moments for which there was a call in this run, or need be none.
+        note: Takes a line for the user.
     """
 
-    command: str
-    directory: str
-    study: str
-    wait_seconds: float
-    call_seconds: float = CALL_SECONDS
-    made: set[str] = field(default_factory=set)
-    _processes: list[subprocess.Popen[str]] = field(default_factory=list)
-    _has_failed: bool = False
-    _lines: list[str] = field(default_factory=list)
+    def __init__(self, settings: StudySettings, study: str, note: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._study = study
+        self._note = note
+        self._moments: set[str] = set()
+        self._calls: list[subprocess.Popen[bytes]] = []
+        self._has_failed = False
 
     def observe(
         self, snapshot: StudySnapshot, ended: Sequence[Trial], waited_seconds: float
@@ -56,46 +48,29 @@ class Notifier:
             ended: The trials that ended since the last call.
             waited_seconds: How long the job that waits longest does.
         """
+        self._call("start", "the study runs", snapshot)
         failed = [trial for trial in ended if trial.state is TrialState.FAILED]
-        if "start" not in self.made:
-            self._call("start", "the study runs", snapshot)
-            if snapshot.counts.get(TrialState.FAILED, 0) > len(failed):
-                self.made.add("failure")  # it failed in an earlier run
-        if failed:
-            first = failed[0]
-            self._call("failure", f"trial {first.number} failed", snapshot, first.reason)
-        if waited_seconds > self.wait_seconds:
+        if failed and snapshot.counts[TrialState.FAILED] == len(failed):  # none in an earlier run
+            words = f"trial {failed[0].number} failed"
+            self._call("failure", words, snapshot, failed[0].reason)
+        if waited_seconds > self._settings.notify_wait_seconds:
             words = f"a job has waited for {text.duration(waited_seconds)}"
             self._call("wait", words, snapshot, snapshot.jobs)
         if snapshot.stopping:
             self._call("stop", "the study stops", snapshot, snapshot.stopping)
+        self._show_failure()
 
     def end(self, snapshot: StudySnapshot, finish_reason: str, reason: str) -> None:
-        """Call for the end of a run that has started."""
-        if "start" in self.made:
-            words = f"the study has ended ({finish_reason})"
-            self._call("end", words, snapshot, reason, finish_reason)
-
-    def lines(self) -> list[str]:
-        """Return what the user should know of the command: the first call that fails."""
-        code = next((code for each in self._processes if (code := each.poll())), 0)
-        if code and not self._has_failed:
-            self._fail("was killed" if code < 0 else f"ended with {code}")
-        lines, self._lines = self._lines, []
-        return lines
-
-    def _fail(self, how: str) -> None:
-        if not self._has_failed:
-            self._lines.append(f"the command of --notify {how}; its next failures are not shown")
-        self._has_failed = True
-
-    def close(self, seconds: float = END_SECONDS) -> None:
-        """Wait a limited time for the calls, and kill what still runs."""
-        end_processes(self._processes, seconds)
-
-    def kill(self) -> None:
-        """Kill each call with all that it started."""
-        end_processes(self._processes, 0.0)
+        """Call for the end of a run that has started, and wait a limited time for all calls."""
+        if "start" not in self._moments or "end" in self._moments:
+            return
+        words = f"the study has ended ({finish_reason})"
+        self._call("end", words, snapshot, reason, finish_reason)
+        until = time.monotonic() + END_SECONDS
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            for call in self._calls:
+                call.wait(max(0.0, until - time.monotonic()))
+        self._show_failure()
 
     def _call(
         self,
@@ -105,14 +80,14 @@ class Notifier:
         reason: str = "",
         finish_reason: str | None = None,
     ) -> None:
-        if not self.command or moment in self.made:
+        if not self._settings.notify or moment in self._moments:
             return
-        self.made.add(moment)
+        self._moments.add(moment)
         best = snapshot.best
         message = {
             "moment": moment,
-            "study": self.study,
-            "text": f"{self.study}: {words}" + (f": {reason}" if reason else ""),
+            "study": self._study,
+            "text": f"{self._study}: {words}" + (f": {reason}" if reason else ""),
             "reason": reason or None,
             "finish_reason": finish_reason,
             "counts": {str(state): count for state, count in snapshot.counts.items()},
@@ -120,39 +95,31 @@ class Notifier:
             "best": best and {"trial": best.number, "value": best.value},
         }
         try:
-            process = self._started()
-            self._processes.append(process)
-            assert process.stdin is not None
-            with process.stdin as pipe:
-                pipe.write(json.dumps(message) + "\n")  # a pipe holds 64 kB: this does not wait
-        except BrokenPipeError:
-            pass  # a command need not read it
+            self._start(json.dumps(message) + "\n")
         except OSError as error:
             self._fail(f"cannot be started: {error.strerror or error}")
 
-    def _started(self) -> subprocess.Popen[str]:
-        """Return a call of the command, which `timeout` ends also if this process is killed."""
-        limit = ("timeout", "-s", "KILL", str(self.call_seconds))
-        return subprocess.Popen(
-            [*limit, "/bin/sh", "-c", self.command],
-            cwd=self.directory,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+    def _start(self, message: str) -> None:
+        # A file, as a command that does not read a pipe would hold this process up.
+        with tempfile.TemporaryFile() as file:
+            file.write(message.encode())
+            file.seek(0)
+            limit = ("timeout", "-s", "KILL", str(CALL_SECONDS))  # also if this process is killed
+            call = subprocess.Popen(
+                [*limit, "/bin/sh", "-c", self._settings.notify],
+                cwd=self._settings.working_directory,
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is not for it
+            )
+        self._calls.append(call)
 
+    def _show_failure(self) -> None:
+        if code := next(filter(None, [call.poll() for call in self._calls]), 0):
+            self._fail("was killed" if code < 0 else f"ended with {code}")
 
-def end_processes(processes: Sequence[subprocess.Popen[Any]], seconds: float) -> None:
-    """Wait a limited time for leaders of process groups, and kill those groups that still run."""
-    until = time.monotonic() + seconds
-    try:
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-    finally:  # also after Ctrl-C
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    def _fail(self, how: str) -> None:
+        if not self._has_failed:
+            self._note(f"the command of --notify {how}; its next failures are not shown")
+        self._has_failed = True

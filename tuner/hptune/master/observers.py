@@ -89,7 +89,7 @@ class RunObservers:
         notifications: What the user should know of attempts and workers.
         workers: The run's workers.
         executor: Knows which of them take trials.
-        notifier: Has the user's command called.
+        notifier: Calls the user's command.
         packing: The lines on packing.
         began_at: When the workers began to start, in seconds since the epoch.
     """
@@ -121,8 +121,7 @@ class RunObservers:
     def _show_notices(self, now: float) -> None:
         own = map(Notice, self.notifications.lines(now))
         jobs = self.workers.cluster.notices()
-        command = map(Notice, self.notifier.lines())
-        for notice in (*own, *jobs, *self.executor.notices(), *command):
+        for notice in (*own, *jobs, *self.executor.notices()):
             self.display.progress.note(notice)
 
     def _show_packing(self, now: float) -> None:
@@ -141,7 +140,6 @@ class RunObservers:
 
     def end_at_once(self) -> None:
         """End the run without waiting for anything."""
-        self.notifier.kill()
         self.display.progress.stop()
         self.workers.close(force=True)
         if left := self.workers.cluster.left_behind:

@@ -34,10 +34,10 @@ from ..worker.dask.versions import installed
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
-from .mirror import Mirror, check_mirror
+from .mirror import mirrored
 from .notify import Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
-from .plan import check_earlier, plan_start
+from .plan import check_named, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import Past, refuse_without_code
 from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
@@ -87,8 +87,7 @@ def start(
     """
     directory.check_place()
     try:
-        check_earlier(request.settings)
-        check_mirror(request.settings)
+        check_named(request.settings)
         workers = Workforce(request, choose_cluster(request, directory.path, client))
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
@@ -178,7 +177,6 @@ def resume(
         # Checked before attempts of the last master, which may still run, are told to stop.
         request = resume_request(changes, past)
         settings = request.asked.settings
-        check_mirror(settings)
         _recover(ledger, past)
         if (over := nothing_left(request, past)) is not None:
             finish, lines = over
@@ -260,29 +258,19 @@ def _recover(ledger: Ledger, past: Past) -> None:
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     settings = run.plan.settings
-    study = str(run.directory.path.absolute())
-    notifier = Notifier(
-        settings.notify, settings.working_directory, study, settings.notify_wait_seconds
-    )
-    mirror = Mirror(settings, run.directory)
-    try:
-        mirror.start()
-        return _run(run, display, notifier)
-    except BaseException as error:
-        if left := run.workers.cluster.left_behind:
-            display.note(left)
-        with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
-            if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
-                _record_end(run, FinishReason.FAILED, error.message)
-        if not isinstance(error, Exception):
-            mirror.kill()  # by a second Ctrl-C
-        else:  # does nothing after a recorded end
-            notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))
-        raise
-    finally:
-        notifier.close()
-        for line in filter(None, (*notifier.lines(), mirror.close())):
-            display.note(line)
+    notifier = Notifier(settings, str(run.directory.path.absolute()), display.note)
+    with mirrored(settings, run.directory, display.note):  # which reads in the ledger of the end
+        try:
+            return _run(run, display, notifier)
+        except BaseException as error:
+            if left := run.workers.cluster.left_behind:
+                display.note(left)
+            with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
+                if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
+                    _record_end(run, FinishReason.FAILED, error.message)
+            if isinstance(error, Exception):  # a second Ctrl-C waits for nothing
+                notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))
+            raise
 
 
 def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
@@ -293,7 +281,7 @@ def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
 def _run(run: Run, display: RunDisplay, notifier: Notifier) -> RunResult:
     plan, cluster = run.plan, run.workers.cluster
     executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), run.workers.clock)
-    requests = _requests(run, display, notifier)
+    requests = _requests(run, display)
     observers = _observers(run, executor, display, notifier)
     split = _chosen_split(run, display)
     loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
@@ -392,14 +380,13 @@ def _try_best_model(run: Run) -> None:
         run.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
 
 
-def _requests(run: Run, display: RunDisplay, notifier: Notifier) -> StopRequests:
+def _requests(run: Run, display: RunDisplay) -> StopRequests:
     def end(successor: str) -> None:
         if successor:
             reason = f"{successor}, and it continues the study by itself"
             with contextlib.suppress(StudyError):
                 _record_end(run, FinishReason.HANDED_OVER, reason)
         display.progress.stop()
-        notifier.kill()
         end_process()
 
     users = UserRequests(
