@@ -30,6 +30,7 @@ def test_a_server_that_did_not_answer_gets_the_same_trials_again(
     (tmp_path / "flaky_tool.py").write_text(TOOL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(exports, "FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(exports, "_REST", 0.0)
     monkeypatch.setattr(exports, "_END_SEEN_SECONDS", 0.0)
     over = iter([False, False, False, True])
     monkeypatch.setattr(Study, "_is_over", lambda _: next(over))

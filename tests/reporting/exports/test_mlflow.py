@@ -49,7 +49,11 @@ def runs(place: str, name: str = "one") -> dict[str, Any]:
         run.curve = {each.step: each.value for each in history}
         assert len(run.curve) == len(history)
     assert len({run.info.run_name for run in found}) == len(found)
-    return {run.info.run_name: run for run in found}
+    by_name = {run.info.run_name: run for run in found}
+    parent = by_name.pop(name)
+    tag = "mlflow.parentRunId"
+    assert {run.data.tags[tag] for run in by_name.values()} == {parent.info.run_id}
+    return by_name
 
 
 def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exported_study import varied
+from hptune.reporting.exports import wandb
 from requirements import require
 
 require("wandb")
@@ -30,3 +32,6 @@ def test_each_trial_that_is_over_has_one_run_in_the_group_of_the_study(
     assert runs() == over
     study.export_to("wandb", place)
     assert runs() == over, "nothing has changed since"
+    one = replace(exported.view, trials=exported.trials[:1])
+    wandb.write(replace(exported, identity="another", view=one), str(place))
+    assert runs() == [0, *over], "another study has its own runs"

@@ -72,16 +72,12 @@ def export(
 
     In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
     """
-    from ..reporting.exports.registry import EXPORTS
     from ..study.study import Study
 
     chosen = _chosen_format(file_format, output, curves=curves)
     study = Study(directory)
     if follow and chosen in _FILES:
-        raise UsageError(
-            f"--follow is given, but the format is {chosen}; it is for --format "
-            f"{', '.join(EXPORTS.rows)}"
-        )
+        raise UsageError(f"--follow is for tools such as mlflow, but the format is {chosen}")
     if chosen not in _FILES:
         click.echo(f"writing for {chosen} …", err=True)  # may take a minute for 1,000 trials
         click.echo(study.export_to(chosen, output or "", follow=follow), err=True)

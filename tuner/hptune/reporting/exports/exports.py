@@ -31,7 +31,10 @@ FOLLOW_SECONDS = 5.0
 """Time between two writings of the trials that have ended."""
 
 _MOST_SECONDS = 300.0
-"""The longest time after which a server that does not answer is tried again."""
+"""The longest such time, for a large study or after a server did not answer."""
+
+_REST = 10.0
+"""The shortest such time, per time that the last writing has used a processor."""
 
 _END_SEEN_SECONDS = 0.5
 """How soon the end of a run is seen."""
@@ -143,14 +146,17 @@ class Exports(ABC):
         count, pause, next_at = 0, FOLLOW_SECONDS, 0.0
         while not self._is_over():
             if time.monotonic() >= next_at:
-                ended = self.exported().of_ended()
+                used = time.process_time()
                 try:
+                    ended = self.exported().of_ended()
                     if len(ended.trials) != count:
                         _written(row, ended, place)
                     count, pause = len(ended.trials), FOLLOW_SECONDS
                 except (HptuneError, OSError) as error:
-                    pause = min(2 * pause, _MOST_SECONDS)
-                    log.warning("%s; tried again in %.0f s", error, pause)
+                    pause *= 2
+                    log.warning("%s; tried again in %.0f s", error, min(pause, _MOST_SECONDS))
+                # A large study takes long, and others use this machine, too.
+                pause = min(max(pause, _REST * (time.process_time() - used)), _MOST_SECONDS)
                 next_at = time.monotonic() + pause
             time.sleep(_END_SEEN_SECONDS)
 

@@ -24,7 +24,7 @@ from ...core.space.space import (
     SearchSpace,
 )
 from ...core.trial import Direction, ParamValue, Trial, TrialState
-from ...errors import UsageError, check_installed
+from ...errors import UsageError
 from ...samplers.adapters.optuna import OUTSIDE, quiet
 from ..sqlite_files import sqlite_url
 from .source import ExportedStudy, Written
@@ -38,13 +38,6 @@ _ROUNDING = 1e-8
 
 
 def write(study: ExportedStudy, place: str) -> Written:
-    """Write the study into an Optuna storage: a file or URL."""
-    place = place or study.default_place("optuna.db")
-    name = export_optuna(study, place)
-    return Written(place, f"optuna-dashboard {shlex.quote(storage_url(place))}", name)
-
-
-def export_optuna(study: ExportedStudy, place: str) -> str:
     """Write the study into an Optuna storage, in place of an earlier export of it.
 
     Optuna takes some 60 ms for a trial of 30 reports. A study that has not changed since its last
@@ -63,24 +56,21 @@ def export_optuna(study: ExportedStudy, place: str) -> str:
         study: The study.
         place: A file for SQLite, or a URL that SQLAlchemy knows.
 
-    Returns:
-        The study's name in the storage.
-
     Raises:
-        MissingPackageError: Optuna is not installed.
         UsageError: The storage cannot be used.
     """
-    check_installed("optuna", "the export to Optuna")
     import optuna
 
+    place = place or study.default_place("optuna.db")
     url = storage_url(place)
     with quiet(optuna), _storage_errors(place):
         storage = _storage(optuna, url)
         try:
-            return _write(optuna, study, storage)
+            name = _write(optuna, study, storage)
         finally:
             storage.remove_session()
             storage.engine.dispose()
+    return Written(place, f"optuna-dashboard {shlex.quote(url)}", name)
 
 
 def storage_url(place: str) -> str:

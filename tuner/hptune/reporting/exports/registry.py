@@ -28,11 +28,13 @@ EXPORTS = Registry(
     (
         ExportRow(
             name="optuna",
+            needs="optuna",
             summary="a storage of Optuna, which its dashboard shows",
             factory=f"{_HERE}optuna:write",
         ),
         ExportRow(
             name="tensorboard",
+            needs="tensorboardX",
             summary="a folder of TensorBoard runs",
             factory=f"{_HERE}tensorboard:write",
         ),

@@ -15,7 +15,7 @@ from ...files.access import atomic_write
 from .source import RESULT, ExportedStudy, Written
 
 _SENT = "hptune-sent.json"
-"""What was sent, by the number of each trial: W&B cannot be asked for it without a network."""
+"""What was sent, by the id of each run: W&B cannot be asked for it without a network."""
 
 
 def write(study: ExportedStudy, place: str) -> Written:
@@ -31,32 +31,27 @@ def write(study: ExportedStudy, place: str) -> Written:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / _SENT
     sent = json.loads(file.read_text()) if file.exists() else {}
+    identity = hashlib.sha256(study.identity.encode()).hexdigest()[:12]
     for trial in study.trials:
-        digest = _digest(study, trial)
-        if study.state(trial).is_final and sent.get(str(trial.number)) != digest:
-            _write_run(study, trial, folder)
-            sent[str(trial.number)] = digest
+        run, digest = f"{identity}-{trial.number}", study.digest(trial)
+        if study.state(trial).is_final and sent.get(run) != digest:
+            _write_run(study, trial, run, folder)
+            sent[run] = digest
             atomic_write(file, json.dumps(sent).encode())
     is_offline = os.environ.get("WANDB_MODE") == "offline"
-    command = f"wandb sync {folder}/wandb/offline-run-*" if is_offline else ""
+    command = f"wandb sync {text.path(folder)}/wandb/offline-run-*" if is_offline else ""
     return Written(str(folder), command, study.name)
 
 
-def _digest(study: ExportedStudy, trial: Trial) -> str:
-    known = [study.state(trial), trial.attempts, *study.times(trial), study.results(trial)]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
-
-
-def _write_run(study: ExportedStudy, trial: Trial, folder: Path) -> None:
+def _write_run(study: ExportedStudy, trial: Trial, identity: str, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import wandb
 
-    identity = hashlib.sha256(study.identity.encode()).hexdigest()[:12]
     try:
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "hptune"),
-            id=f"{identity}-{trial.number}",
+            id=identity,
             resume="allow",
             group=study.name,
             job_type="trial",
