@@ -58,7 +58,6 @@ def test_a_resumed_study_sends_what_is_new(tool: InProcess) -> None:
 def test_a_tool_that_does_not_answer_delays_the_end_only(
     tool: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_SILENT_SECONDS", 0.1)
     monkeypatch.setattr(mirror, "END_SECONDS", 0.1)
     began = time.monotonic()
     ended = tool(*RUN, "--trials", "2", "--mirror", "tool:hangs")

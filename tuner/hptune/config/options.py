@@ -161,7 +161,6 @@ class StudyOptions:
         "command; pauses between runs do not count.",
         default=None,
         flag="--timeout",
-        default_text="none",
     )
     budget: str = setting(
         kinds.text(
@@ -174,7 +173,6 @@ class StudyOptions:
         "GPU hours or core hours that all trials together may use, such as 100gpu-h or 40core-h; "
         "none for no limit.",
         default="",
-        default_text="none",
     )
     trial_timeout_seconds: float | None = setting(
         kinds.duration(may_be_none=True),
@@ -183,7 +181,6 @@ class StudyOptions:
         "--on-failure).",
         default=None,
         flag="--trial-timeout",
-        default_text="none",
     )
 
     pruner: str | None = setting(
@@ -412,7 +409,6 @@ class StudyOptions:
         "first failed trial, when a job waits for long, when the study stops, and when it ends. "
         "Nothing waits for it; after a minute it is killed.",
         default="",
-        default_text="none",
         is_rare=True,
     )
     notify_wait_seconds: float = setting(
@@ -429,6 +425,5 @@ class StudyOptions:
         "Send each trial that is over to this tool while the study runs, as hptune export --format "
         "NAME --follow does; none for no tool.",
         default="",
-        default_text="none",
         is_rare=True,
     )

@@ -20,9 +20,6 @@ from ..worker.process_ids import die_with_parent
 END_SECONDS = 20.0
 """How long the end of a run waits for what was not sent yet."""
 
-_SILENT_SECONDS = 2.0
-"""After which part of this time the user is told."""
-
 
 def check_mirror(settings: StudySettings) -> None:
     """Check that there is such an export, and its package.
@@ -51,7 +48,7 @@ def mirrored(
     if not settings.mirror:
         yield
         return
-    log = directory.path / "mirror.log"
+    log, tool = directory.path / "mirror.log", settings.mirror
     process, waits = _started(settings, directory, log), False
     try:
         yield
@@ -60,25 +57,29 @@ def mirrored(
         waits = True
         raise
     finally:
-        if waits:
-            _wait(process, settings.mirror, note)
+        if waits and process.poll() is None:
+            limit = text.duration(END_SECONDS)
+            note(f"the last trials are sent to {tool}, for {limit} at most; Ctrl-C skips this")
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.wait(END_SECONDS)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         if process.wait():
             note(
-                f"not all trials were sent to {settings.mirror} (see {text.path(log)}); `hptune "
-                f"export {directory} --format {settings.mirror}` sends the others"
+                f"not all trials were sent to {tool} (see {text.path(log)}); "
+                f"`hptune export {directory} --format {tool}` sends the others"
             )
 
 
 def _started(
     settings: StudySettings, directory: StudyDirectory, log: Path
 ) -> subprocess.Popen[bytes]:
-    export = ("export", str(directory.path.absolute()), "--follow", "--format", settings.mirror)
+    study = str(directory.path.absolute())
+    # -P: no file of the user's must hide a module.
+    hptune = (sys.executable, "-P", "-m", __name__, str(os.getpid()))
     with log.open("ab") as output:
         return subprocess.Popen(
-            # -P: no file of the user's must hide a module.
-            [sys.executable, "-P", "-m", __name__, str(os.getpid()), *export],
+            [*hptune, "export", study, "--follow", "--format", settings.mirror],
             cwd=settings.working_directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -87,20 +88,9 @@ def _started(
         )
 
 
-def _wait(process: subprocess.Popen[bytes], tool: str, note: Callable[[str], None]) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        try:
-            process.wait(_SILENT_SECONDS)
-        except subprocess.TimeoutExpired:
-            limit = text.duration(END_SECONDS)
-            note(f"trials are still sent to {tool}, for {limit} at most; Ctrl-C skips this")
-            process.wait(END_SECONDS)
-
-
 def main() -> None:
     """Run `hptune` until the process ends that started this one."""
-    parent = sys.argv.pop(1)
-    die_with_parent(int(parent))
+    die_with_parent(int(sys.argv.pop(1)))
     runpy.run_module("hptune", run_name="__main__")
 
 

@@ -73,25 +73,20 @@ class Notifier:
         self._show_failure()
 
     def _call(
-        self,
-        moment: str,
-        words: str,
-        snapshot: StudySnapshot,
-        reason: str = "",
-        finish_reason: str | None = None,
+        self, moment: str, words: str, now: StudySnapshot, reason: str = "", finish: str = ""
     ) -> None:
         if not self._settings.notify or moment in self._moments:
             return
         self._moments.add(moment)
-        best = snapshot.best
+        best = now.best
         message = {
             "moment": moment,
             "study": self._study,
             "text": f"{self._study}: {words}" + (f": {reason}" if reason else ""),
             "reason": reason or None,
-            "finish_reason": finish_reason,
-            "counts": {str(state): count for state, count in snapshot.counts.items()},
-            "metric": snapshot.goal.metric,
+            "finish_reason": finish or None,
+            "counts": {str(state): count for state, count in now.counts.items()},
+            "metric": now.goal.metric,
             "best": best and {"trial": best.number, "value": best.value},
         }
         try:

@@ -31,6 +31,9 @@ _METRICS_AT_ONCE = 1000
 _PARAMS_AT_ONCE = 100
 """What MLflow takes in one request at most."""
 
+_MOST_RUNS = 50_000
+"""What MLflow returns in one answer at most."""
+
 _NAME_CHARACTERS = 240
 """Less than MLflow's limit, as a number may follow."""
 
@@ -116,7 +119,7 @@ def tracking_uri(place: str) -> str:
 def _write(client: Any, study: ExportedStudy) -> str:
     name, experiment = _experiment(client, study)
     present: dict[str, Any] = {}
-    for run in [*_runs(client, experiment)]:
+    for run in client.search_runs([experiment], max_results=_MOST_RUNS):
         if (trial_of := run.data.tags.get(_TRIAL)) in present:
             client.delete_run(run.info.run_id)  # two exports wrote it at once
         elif trial_of is not None:
@@ -163,16 +166,6 @@ def _parent(client: Any, experiment: str, study: ExportedStudy, run: Any) -> str
     number: str = run.info.run_id
     client.update_run(number, status="FINISHED" if study.view.last_finish else "RUNNING")
     return number
-
-
-def _runs(client: Any, experiment: str) -> Iterator[Any]:
-    token = None
-    while True:
-        page = client.search_runs([experiment], max_results=1000, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
 
 
 def _names(study: ExportedStudy) -> tuple[Mapping[str, str], Mapping[str, str]]:
