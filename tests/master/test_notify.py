@@ -89,6 +89,30 @@ def test_the_command_is_called_for_each_moment_once(
     assert len({frozenset(call) for call in calls}) == 1, "the keys are always the same"
 
 
+TUNER = """
+import hptune
+
+def objective(hp, trial):
+    return hp.Float("x", 0.0, 1.0)
+
+def fit(trials, **options):
+    place = dict(directory="study", resume=True, executor="joblib", workers=1)
+    hptune.Tuner(objective, trials=trials, **place, **options).fit()
+
+fit(1, notify="cat >> calls.json")
+fit(2)
+fit(3, notify="none")
+"""
+
+
+def test_a_study_of_tuner_keeps_the_command_until_there_is_to_be_none(cli: InProcess) -> None:
+    ended = cli.script(TUNER)
+    assert ended.code == 0, ended.err
+    calls = [json.loads(line) for line in Path("calls.json").read_text().splitlines()]
+    assert sorted(call["moment"] for call in calls) == ["end", "end", "start", "start"]
+    assert max(call["counts"].get("COMPLETE", 0) for call in calls) == 2
+
+
 @pytest.fixture
 def lines() -> list[str]:
     return []
