@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from pathlib import Path
 
 from ... import text
@@ -44,9 +43,7 @@ def write(study: ExportedStudy, place: str) -> Written:
 
 
 def _write_run(study: ExportedStudy, trial: Trial, identity: str, folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import wandb
+    import wandb
 
     try:
         run = wandb.init(
