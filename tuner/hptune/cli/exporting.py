@@ -21,27 +21,12 @@ if TYPE_CHECKING:
 _FILES = ("csv", "json", "parquet")
 
 
-def _known_format(
-    _context: click.Context, _option: click.Parameter, given: str | None
-) -> str | None:
-    from ..reporting.exports.registry import EXPORTS
-
-    if given is None or given in _FILES or ":" in given or EXPORTS.known(given) is not None:
-        return given
-    known = (*_FILES, *EXPORTS.rows)
-    raise UsageError(
-        f"--format is {given!r}; allowed are {', '.join(known)}, and module:Name."
-        f"{did_you_mean(given, known)}"
-    )
-
-
 @click.command(short_help="Write all trials to a file, or for Optuna, MLflow, W&B and others.")
 @study_directory
 @click.option(
     "--format",
     "file_format",
     metavar="NAME",
-    callback=_known_format,
     help="csv, parquet: a row for each trial; json: also attempts and reports; optuna, "
     "tensorboard, mlflow, wandb: what these tools read; the name of an installed export, or "
     "module:Name for one in a Python file.  [default: by the ending of PLACE, or csv]",
@@ -100,9 +85,17 @@ def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:
 
 
 def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> str:
+    from ..reporting.exports.registry import EXPORTS
+
+    tool = "" if given is None or given in _FILES else given
+    if tool and ":" not in tool and EXPORTS.known(tool) is None:
+        known = (*_FILES, *EXPORTS.rows)
+        raise UsageError(
+            f"--format is {tool!r}; allowed are {', '.join(known)}, and module:Name."
+            f"{did_you_mean(tool, known)}"
+        )
     ending = "" if output is None else Path(output).suffix.lower().removeprefix(".")
-    is_tool = given is not None and given not in _FILES
-    if curves and (found := [each for each in (given, ending) if is_tool or each == "json"]):
+    if curves and (found := [each for each in (given, ending) if tool or each == "json"]):
         raise UsageError(
             f"--curves writes CSV or Parquet; the export to {found[0]} of all trials holds the "
             "curves too"
@@ -112,15 +105,13 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
             f"--format is {given}, but the ending of {output} is .{ending}; name another place, or "
             "leave out one of them"
         )
-    if given is not None and is_tool:
-        return given
+    if tool:
+        return tool
     if output is None:
         if given == "parquet":
             raise UsageError("Parquet is not a text; name the file to write with -o trials.parquet")
         return given or "csv"
     if ending not in _FILES and given is None:
-        from ..reporting.exports.registry import EXPORTS
-
         raise UsageError(
             f"the format of {output} is not clear from its ending; allowed are .csv, .json and "
             f".parquet, or --format {', '.join((*_FILES, *EXPORTS.rows))}"

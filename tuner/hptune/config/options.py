@@ -405,9 +405,8 @@ class StudyOptions:
     notify: str = setting(
         kinds.text("COMMAND", "command lines for the shell, and none", may_be_none=True),
         Section.NOTIFICATIONS,
-        "Command that gets a JSON object on its standard input when the study starts, for the "
-        "first failed trial, when a job waits for long, when the study stops, and when it ends. "
-        "Nothing waits for it; after a minute it is killed.",
+        "Command that gets a JSON object on its standard input when the study starts, has its "
+        "first failed trial, waits long for a job, stops, and ends; after a minute it is killed.",
         default="",
         is_rare=True,
     )
