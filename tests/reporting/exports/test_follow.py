@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from exported_study import varied
+from hptune.errors import MissingPackageError
 from hptune.reporting.exports import exports
 from hptune.study.study import Study
 
@@ -41,3 +42,16 @@ def test_a_server_that_did_not_answer_gets_the_same_trials_again(
         "failed, repeated, none without news, at the end"
     )
     assert "the server does not answer; tried again" in caplog.text
+
+
+def test_a_package_that_is_missing_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tool_of_a_package.py").write_text(
+        "from hptune.reporting.exports.registry import ExportRow\n"
+        "row = ExportRow(name='one', summary='', factory='no_such:write', needs='no_such')"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Study, "_is_over", lambda _: pytest.fail("it is not tried"))
+    with pytest.raises(MissingPackageError, match="no_such"):
+        varied(tmp_path / "one").export_to("tool_of_a_package:row", follow=True)

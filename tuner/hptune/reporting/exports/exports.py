@@ -130,6 +130,7 @@ class Exports(ABC):
         """
         row = EXPORTS.find(tool, [Path.cwd()])
         if follow:
+            row.check({})
             self._follow(row, os.fspath(place))
         # A trial that a later run continues is written when it is over, and so once.
         study = self.exported().of_ended() if follow else self.exported()
@@ -148,10 +149,7 @@ class Exports(ABC):
             if time.monotonic() >= next_at:
                 used = time.process_time()
                 try:
-                    ended = self.exported().of_ended()
-                    if len(ended.trials) != count:
-                        _written(row, ended, place)
-                    count, pause = len(ended.trials), FOLLOW_SECONDS
+                    count, pause = self._write_ended(row, place, count), FOLLOW_SECONDS
                 except (HptuneError, OSError) as error:
                     pause *= 2
                     log.warning("%s; tried again in %.0f s", error, min(pause, _MOST_SECONDS))
@@ -159,6 +157,13 @@ class Exports(ABC):
                 pause = min(max(pause, _REST * (time.process_time() - used)), _MOST_SECONDS)
                 next_at = time.monotonic() + pause
             time.sleep(_END_SEEN_SECONDS)
+
+    def _write_ended(self, row: ExportRow, place: str, known: int) -> int:
+        """Write the trials that have ended if they are others than known; return their number."""
+        ended = self.exported().of_ended()
+        if len(ended.trials) != known:
+            _written(row, ended, place)
+        return len(ended.trials)
 
     def _table(self) -> Table:
         return files.table(self.exported().view, now=time.time())
