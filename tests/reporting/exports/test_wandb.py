@@ -30,7 +30,8 @@ def test_each_trial_that_is_over_has_one_run_in_the_group_of_the_study(
         return sorted(int(run.name.rpartition("-")[2]) for run in place.glob("wandb/offline-run-*"))
 
     assert runs() == over
-    study.export_to("wandb", place)
+    assert words.startswith(f"Wrote {len(over)} trials to ")
+    assert study.export_to("wandb", place) == words
     assert runs() == over, "nothing has changed since"
     one = replace(exported.view, trials=exported.trials[:1])
     wandb.write(replace(exported, identity="another", view=one), str(place))

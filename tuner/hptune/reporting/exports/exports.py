@@ -112,8 +112,8 @@ class Exports(ABC):
         """Write the study for a tool, in place of an earlier export of it.
 
         Args:
-            tool: Name of an export, "optuna", "tensorboard", "mlflow" or that of an installed
-                package, or module:Name.
+            tool: Name of an export, "optuna", "tensorboard", "mlflow", "wandb" or that of an
+                installed package, or module:Name.
             place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard
                 or for W&B's files, a tracking URI, file or folder for MLflow. By default a place in
                 the study's directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
@@ -137,9 +137,10 @@ class Exports(ABC):
         written = _written(row, study, os.fspath(place))
         # The user who has the password sets it in the command.
         place, command = without_passwords(written.place), without_passwords(written.command)
-        count = text.plural(len(study.view.trials), "trial")
+        count = len(study.view.trials) if written.count is None else written.count
+        where = place if "://" in place else text.path(place)
         named = f" as {written.name!r}" if written.name else ""
-        words = f"Wrote {count} to {place if '://' in place else text.path(place)}{named}"
+        words = f"Wrote {text.plural(count, 'trial')} to {where}{named}"
         return f"{words}. To look at them: {command}" if command else words
 
     def _follow(self, row: ExportRow, place: str) -> None:

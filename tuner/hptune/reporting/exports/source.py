@@ -42,11 +42,13 @@ class Written:
         place: Where, as a path or URL.
         command: The command that shows it; empty if there is none.
         name: What the study is called there; empty if it has no name.
+        count: How many trials; None for all.
     """
 
     place: str
     command: str = ""
     name: str = ""
+    count: int | None = None
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,16 @@ def write(study: ExportedStudy, place: str) -> Written:
     file = folder / _SENT
     sent = json.loads(file.read_text()) if file.exists() else {}
     identity = hashlib.sha256(study.identity.encode()).hexdigest()[:12]
-    for trial in study.trials:
+    over = [trial for trial in study.trials if study.state(trial).is_final]
+    for trial in over:
         run, digest = f"{identity}-{trial.number}", study.digest(trial)
-        if study.state(trial).is_final and sent.get(run) != digest:
+        if sent.get(run) != digest:
             _write_run(study, trial, run, folder)
             sent[run] = digest
             atomic_write(file, json.dumps(sent).encode())
     is_offline = os.environ.get("WANDB_MODE") == "offline"
     command = f"wandb sync {text.path(folder)}/wandb/offline-run-*" if is_offline else ""
-    return Written(str(folder), command, study.name)
+    return Written(str(folder), command, study.name, len(over))
 
 
 def _write_run(study: ExportedStudy, trial: Trial, identity: str, folder: Path) -> None:
