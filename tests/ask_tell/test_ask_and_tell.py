@@ -434,6 +434,8 @@ def test_a_trial_of_another_study_is_refused(tmp_path: Path) -> None:
         ({"objective": "other:max"}, UsageError, "cannot be changed"),
         ({"space": {"y": hptune.Int(1, 3)}}, SpaceChangedError, r"accept_space=True\)"),
         ({"workers": 4}, UsageError, "is for workers of hptune's own"),
+        ({"notify": "mail ada"}, UsageError, "^notify is for a master.* `hptune wait`"),
+        ({"mirror": "wandb"}, UsageError, "^mirror is for a master.* `hptune export --follow`"),
         ({"trial": 4}, UsageError, "open_study has no argument 'trial'. Did you mean 'trials'"),
         ({"lease": "soon"}, UsageError, "lease is 'soon'; allowed are"),
     ],
