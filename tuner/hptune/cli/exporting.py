@@ -60,7 +60,7 @@ def export(
     from ..study.study import Study
 
     chosen = _chosen_format(file_format, output, curves=curves)
-    study = Study(directory)
+    study = _followed(directory) if follow else Study(directory)
     if follow and chosen in _FILES:
         raise UsageError(f"--follow is for tools such as mlflow, but the format is {chosen}")
     if chosen not in _FILES:
@@ -73,6 +73,13 @@ def export(
     else:
         _write(study, chosen, Path(output), curves=curves)
         click.echo(f"Wrote {output}", err=True)
+
+
+def _followed(directory: Path) -> Study:
+    from ..clusters.slurm_master import Masters
+    from ..study.study import Study
+
+    return Study(directory, _job_of=Masters().job_of)
 
 
 def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:

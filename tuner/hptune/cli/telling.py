@@ -185,14 +185,15 @@ def wait(directory: Path, until: str, timeout_seconds: float | None, *, as_json:
     What has happened before the command began does not count, but for the end of the study. The
     exit code is 1 if the study ends without it, and 4 after the --timeout.
     """
+    from ..clusters.slurm_master import Masters
     from ..study.study import Study
 
-    study = Study(directory)
+    study = Study(directory, _job_of=Masters().job_of)
     give_up_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     known = {trial.number for trial in study.trials if trial.state.is_final}
     best = _best(study)
     while True:
-        is_over = not study.view().is_live  # before the trials, which may end meanwhile
+        is_over = study.view().is_over  # before the trials, which may end meanwhile
         ended = [each for each in study.trials if each.state.is_final and each.number not in known]
         if (found := _awaited(until, ended, best, _best(study))) is not None:
             _show(found, as_json=as_json)

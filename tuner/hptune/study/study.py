@@ -18,6 +18,7 @@ from ..config.other_tuners import result_meant
 from ..config.reference import given_options
 from ..core.attempt import ReportedValue
 from ..core.goals import Goals
+from ..core.messages import FinishReason
 from ..core.ranking import Ranking
 from ..core.space.space import SearchSpace
 from ..core.trial import Goal, Trial, TrialState
@@ -378,8 +379,14 @@ class Study(Reports, Exports):
         )
 
     def _is_over(self) -> bool:
-        """Return whether no run works on the study, or the one that does has recorded its end."""
-        return self._reader.facts()["ended"] is not None or self._directory.owner() is None
+        """Return whether nothing continues the study, or its master has recorded its end."""
+        if self._reader.facts()["ended"] is None and self._directory.owner() is not None:
+            return False  # mostly, and a view takes longer to read
+        view = self.view()
+        if view.master is None or view.is_beginning:
+            return view.is_over
+        last = view.last_finish
+        return last is not None and last.finish_reason is not FinishReason.HANDED_OVER
 
     def setup(self) -> Setup:
         """Return how the study was started."""

@@ -34,10 +34,10 @@ _MOST_SECONDS = 300.0
 """The longest such time, for a large study or after a server did not answer."""
 
 _REST = 10.0
-"""The shortest such time, per time that the last writing has used a processor."""
+"""The shortest such time, per time that the last writing has used a processor; so for a look."""
 
 _END_SEEN_SECONDS = 0.5
-"""How soon the end of a run is seen."""
+"""The shortest time between two looks whether the study is over."""
 
 
 class Exports(ABC):
@@ -49,7 +49,7 @@ class Exports(ABC):
 
     @abstractmethod
     def _is_over(self) -> bool:
-        """Return whether no run works on the study, or the one that does has recorded its end."""
+        """Return whether nothing continues the study, or its master has recorded its end."""
 
     def trials_dataframe(self, *, compact: bool = False) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
@@ -117,8 +117,8 @@ class Exports(ABC):
             place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard
                 or for W&B's files, a tracking URI, file or folder for MLflow. By default a place in
                 the study's directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
-            follow: While the study runs, write each trial soon after its end; return when it is
-                over. A server that does not answer is tried again.
+            follow: Write each trial soon after its end; return when nothing continues the study.
+                A server that does not answer is tried again.
 
         Returns:
             What was written, and the command that shows it.
@@ -144,9 +144,10 @@ class Exports(ABC):
         return f"{words}. To look at them: {command}" if command else words
 
     def _follow(self, row: ExportRow, place: str) -> None:
-        """Write the trials that end, until the run is over."""
-        count, pause, next_at = 0, FOLLOW_SECONDS, 0.0
+        """Write the trials that end, until the study is over."""
+        count, pause, next_at, used = 0, FOLLOW_SECONDS, 0.0, time.process_time()
         while not self._is_over():
+            look_in = max(_END_SEEN_SECONDS, _REST * (time.process_time() - used))
             if time.monotonic() >= next_at:
                 used = time.process_time()
                 try:
@@ -157,7 +158,8 @@ class Exports(ABC):
                 # A large study takes long, and others use this machine, too.
                 pause = min(max(pause, _REST * (time.process_time() - used)), _MOST_SECONDS)
                 next_at = time.monotonic() + pause
-            time.sleep(_END_SEEN_SECONDS)
+            time.sleep(look_in)
+            used = time.process_time()
 
     def _write_ended(self, row: ExportRow, place: str, known: int) -> int:
         """Write the trials that have ended if they are others than known; return their number."""

@@ -26,7 +26,7 @@ from ..results.best import values_text
 from ..results.costs import costs_of_study
 from ..results.listing import ListedStudy
 from ..results.rows import plain
-from ..results.view import StudyState, StudyView
+from ..results.view import StudyView
 from .comparison import MOST_COMPARED, comparison, searched, shared_goal
 from .live import LivePage, LiveStudy
 from .live_server import Answer
@@ -220,8 +220,7 @@ def _next(began: float) -> float:
 
 def _rests(study: ListedStudy) -> bool:
     """Return whether only a new stamp can change what was read: no time passes for it."""
-    view = study.view
-    return view is not None and view.master is None and view.state is not StudyState.QUEUED
+    return study.view is not None and study.view.is_over
 
 
 def _began(study: ListedStudy) -> float:

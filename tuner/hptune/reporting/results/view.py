@@ -198,6 +198,11 @@ class StudyView:
         """Whether trials may run: by a master, or by programs that asked for them."""
         return self.master is not None or self.is_open
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing continues it: no master, no programs, and no job that waits."""
+        return not self.is_live and self.state is not StudyState.QUEUED
+
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.
 
