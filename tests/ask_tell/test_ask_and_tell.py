@@ -67,6 +67,16 @@ def test_what_is_told_is_the_result(path: Path) -> None:
     ]
 
 
+def test_a_wrong_call_says_how_one_is_written(path: Path) -> None:
+    study = opened(path)
+    with pytest.raises(TypeError, match=r"study.tell: .*; write study.tell\(trial, loss=0.5\)"):
+        study.tell(study.ask(), 0.5)  # type: ignore[call-arg, arg-type]
+    for count in (0, 2.5, "3"):
+        with pytest.raises(UsageError, match="allowed are whole numbers from 1 on"):
+            study.ask(count)  # type: ignore[arg-type]
+    assert len(study.trials) == 1
+
+
 def test_two_never_get_the_same(path: Path) -> None:
     one, other = opened(path), hptune.open_study(path)
     numbers = [one.ask().number, other.ask().number, *(each.number for each in one.ask(5))]
@@ -388,7 +398,7 @@ def test_a_trial_is_told_once(path: Path) -> None:
     [
         ({"loss": "low"}, "loss is 'low'; a metric is a number"),
         ({"los": 0.5}, r"unknown metric 'loss' \(did you mean 'los'\?\)"),
-        ({}, "trial 0 is told without a result; give loss, or failed='why'"),
+        ({}, "trial 0 is told without a result; give loss, or why it has failed"),
     ],
 )
 def test_a_wrong_result_changes_nothing(

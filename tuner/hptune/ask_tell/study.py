@@ -25,6 +25,7 @@ from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..study.study import Study
+from ..training.context import explains_its_call
 from ..user_code.model_file import Found, ObjectiveSource
 from ..worker.dask.versions import installed
 from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
@@ -133,7 +134,7 @@ class AskedStudy(Study):
             StudyOverError: The study has no more: its trials are over, or its budget is spent.
             NoTrialError: All trials that are left run in other programs; one may become free.
         """
-        if count is not None and count < 1:
+        if count is not None and (not isinstance(count, int) or count < 1):
             raise UsageError(f"ask has the count {count!r}; allowed are whole numbers from 1 on")
         trials = [
             AskedTrial(
@@ -151,6 +152,7 @@ class AskedStudy(Study):
         ]
         return trials[0] if count is None else trials
 
+    @explains_its_call("study.tell(trial, loss=0.5)")
     def tell(
         self, trial: AskedTrial | int | str, *, failed: str | Exception = "", **metrics: Any
     ) -> Trial:

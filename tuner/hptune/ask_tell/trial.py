@@ -164,7 +164,7 @@ class AskedTrial(TrialContext):
         if not (measured or self.reported or self.obeyed(CameBack.NOTHING)):
             raise UsageError(
                 f"trial {self.number} is told without a result; give "
-                f"{' and '.join(self.goals.metrics)}, or failed='why'"
+                f"{' and '.join(self.goals.metrics)}, or why it has failed (failed=, --failed)"
             )
         try:
             ending = ending_by_result(UserCode(), self, measured)
