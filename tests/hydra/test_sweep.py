@@ -161,6 +161,7 @@ def test_several_objectives_are_a_list(multirun: Multirun) -> None:
         (["hydra.sweeper.direction=max"], 2, "allowed are minimize and maximize"),
         (["hydra.sweeper.direction=[minimize]", "hydra.sweeper.objective=[a,b]"], 2, "(a, b)"),
         (["hydra.launcher._target_=some.Launcher"], 2, "hptune itself runs the trials"),
+        (["hydra.sweeper.mirror=wanddb"], 2, "unknown mirror 'wanddb'"),
         (["lr=interval(1, 0)"], 2, "Error: lr: the lower bound"),
         (["unknown=1,2"], 1, "Could not override 'unknown'"),
     ],

@@ -90,17 +90,46 @@ def test_it_ends_with_its_master_however_that_ends(tool: InProcess) -> None:
         time.sleep(0.01)
 
 
+WRONG = {"wanddb": "unknown mirror 'wanddb'", "tool:none": "--mirror is 'tool:none'"}
+
+
+@pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=WRONG)
 @pytest.mark.parametrize("command", [RUN, ("resume", "study"), (*RUN, "--detach")])
 def test_a_tool_that_there_is_not_is_refused_at_once(
-    tool: InProcess, command: Sequence[str]
+    tool: InProcess, command: Sequence[str], name: str, words: str
 ) -> None:
     if command[0] == "resume":
         model = ObjectiveSource(SourceKind.FILE, str(tool.directory / "model.py"))
         settings = StudySettings(source=model, working_directory=str(tool.directory))
         stored(tool.study(), settings=settings.to_json())
-    ended = tool(*command, "--mirror", "wanddb")
+    ended = tool(*command, "--mirror", name)
+    assert "format" not in ended.err
     if command[0] == "resume":
         assert ended.code == 2
-        assert "wanddb" in ended.err
+        assert words in ended.err
     else:
-        refused(ended, tool.directory, "wanddb", "wandb")
+        refused(ended, tool.directory, words)
+
+
+TUNER = """
+import hptune
+
+def objective(hp, trial):
+    return hp.Float("x", 0.0, 1.0)
+
+def fit(mirror):
+    place = dict(directory="study", resume=True, executor="joblib", workers=1)
+    hptune.Tuner(objective, trials=2, mirror=mirror, **place).fit()
+
+try:
+    fit("tool:none")
+except hptune.UsageError as error:
+    print(error)
+fit("tool:lines")
+"""
+
+
+def test_a_study_of_tuner_sends_its_trials(tool: InProcess) -> None:
+    ended = tool.script(TUNER)
+    assert (ended.code, "mirror is 'tool:none'" in ended.out) == (0, True), ended.err
+    assert Path("sent.txt").read_text().splitlines()[-1] == "0 1"

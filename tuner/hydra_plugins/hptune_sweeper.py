@@ -27,6 +27,7 @@ SETTINGS = (
     "cluster", "connect", "certs", "insecure", "slurm", "max_jobs", "min_workers", "executor",
     "cache_data", "file_limit", "checkpoint_every", "keep_checkpoints", "stop_at", "master_grace",
     "on_failure", "max_failures", "same_failures", "hang_timeout",
+    "notify", "notify_wait", "mirror",
 )  # fmt: skip
 """Settings of a study, by the names that `hptune.Tuner` gives them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from .. import text
 from ..config.settings import StudySettings
-from ..errors import StudyError
+from ..errors import StudyError, UsageError
 from ..storage.directory import StudyDirectory
 from ..worker.process_ids import die_with_parent
 
@@ -31,7 +32,12 @@ def check_mirror(settings: StudySettings) -> None:
     if settings.mirror:
         from ..reporting.exports.registry import EXPORTS
 
-        EXPORTS.find(settings.mirror, [Path(settings.working_directory)]).check({})
+        try:
+            EXPORTS.find(settings.mirror, [Path(settings.working_directory)]).check({})
+        except UsageError as error:  # it names the option of `hptune export`
+            error.message = re.sub(r"(--|unknown )format\b", r"\1mirror", error.message)
+            error.args = (error.message, error.detail)
+            raise
 
 
 @contextlib.contextmanager
