@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..config.objectives import goals_of
-from ..core.attempt import Attempt, Cause, Ending
 from ..core.engine.engine import Engine
 from ..core.messages import (
     Ask,
-    AttemptEnded,
     Command,
     Discard,
     Event,
@@ -23,13 +21,17 @@ from ..core.messages import (
     GrowSpace,
     KeepBest,
     NodeExcluded,
+    Start,
     StopRequested,
     StudyClosed,
     StudyOpened,
+    UserRequested,
     WorkerLeft,
 )
+from ..core.user_requests import UserAction
 from ..errors import HptuneError
 from ..master.followed_search import FollowedSearch
+from ..master.programs import past_leases, taken
 from ..master.recovery import collect
 from ..master.resume_checks import Past
 from ..master.suggester import suggested
@@ -38,13 +40,10 @@ from ..storage.ledger import Ledger
 from ..text import duration
 
 
-class FollowedStudy:
-    """The state that follows from the events of a study, with those of the present call.
-
-    What a call adds is in this state at once, and in the ledger with `record`.
+class SeenStudy:
+    """The state that follows from the events of a study, which others may write.
 
     Args:
-        ledger: The study's ledger; `follow` is given its events.
         past: The study before its first event.
         search: Its search before its first event.
 
@@ -52,32 +51,24 @@ class FollowedStudy:
         is_open: Whether programs may ask: one of them opened it, and no master has since.
         finish: How it has ended; None while it has not.
         at: The time of the latest event, in seconds since the epoch.
-        new: The events of the present call.
+        starts: What each worker was given last, by the worker's name.
+        refusals: Why a master refused the requests of programs, by their names; empty if not.
     """
 
-    def __init__(self, ledger: Ledger, past: Past, search: FollowedSearch) -> None:
-        self.ledger = ledger
+    def __init__(self, past: Past, search: FollowedSearch) -> None:
         self.past = past
         self.search = search
         self.is_open = False
         self.finish: Finish | None = None
         self.at = 0.0
-        self.new: list[Event] = []
-        self._files = StudyFiles(past.directory, goals_of(past.facts))
-        self._discarded: list[Discard] = []
+        self.starts: dict[str, Start] = {}
+        self.refusals: dict[str, str] = {}
         self._best: KeepBest | None = None
-        self._facts: dict[str, object] = {}
 
     @property
     def engine(self) -> Engine:
         """The study's engine."""
         return self.past.engine
-
-    def now(self) -> float:
-        """Return the present time; the clock of another machine may be ahead of this one's."""
-        return max(time.time(), self.at)
-
-    # --- events -----------------------------------------------------------------------------
 
     def follow(self, event: Event) -> list[Command]:
         """Take in an event, and return the engine's commands."""
@@ -87,6 +78,10 @@ class FollowedStudy:
             self.search.begin(event, self.engine.trials)
         elif isinstance(event, StudyClosed):
             self.is_open = False
+        elif isinstance(event, WorkerLeft):
+            self.starts.pop(event.worker, None)
+        elif isinstance(event, UserRequested) and event.action is UserAction.TRAIN:
+            self.refusals[event.request] = event.refused
         commands = self.past.handle(event)
         for command in commands:
             self.search.carry_out(command)
@@ -94,7 +89,38 @@ class FollowedStudy:
                 self._best = command
             elif isinstance(command, Finish):
                 self.finish = command
+            elif isinstance(command, Start):
+                self.starts[command.placement.worker] = command
         return commands
+
+
+class FollowedStudy(SeenStudy):
+    """The state of a study to which this process writes, with the events of the present call.
+
+    What a call adds is in this state at once, and in the ledger with `record`.
+
+    Args:
+        ledger: The study's ledger; `follow` is given its events.
+        past: The study before its first event.
+        search: Its search before its first event.
+
+    Attributes:
+        new: The events of the present call.
+    """
+
+    def __init__(self, ledger: Ledger, past: Past, search: FollowedSearch) -> None:
+        super().__init__(past, search)
+        self.ledger = ledger
+        self.new: list[Event] = []
+        self._files = StudyFiles(past.directory, goals_of(past.facts))
+        self._discarded: list[Discard] = []
+        self._facts: dict[str, object] = {}
+
+    def now(self) -> float:
+        """Return the present time; the clock of another machine may be ahead of this one's."""
+        return max(time.time(), self.at)
+
+    # --- events -----------------------------------------------------------------------------
 
     def happen(self, *events: Event) -> list[Command]:
         """Let events happen, and the answers to the engine's questions; return all commands."""
@@ -108,6 +134,8 @@ class FollowedStudy:
                         left.appendleft(suggested(event.at, numbers, self.search.ask(numbers)))
                     case ExcludeNode(node=node):
                         left.appendleft(NodeExcluded(event.at, node))
+                    case Start():
+                        left.extendleft(reversed(taken(event.at, command)))
                     case Discard():
                         self._discarded.append(command)
                     case GrowSpace():
@@ -119,21 +147,11 @@ class FollowedStudy:
                 commands.append(command)
         return commands
 
-    def end(self, attempt: Attempt, ending: Ending) -> None:
-        """End the attempt of a program, which is no worker any more then."""
-        worker = attempt.placement.worker
-        self.happen(AttemptEnded(self.now(), attempt.id, ending))
-        self.happen(WorkerLeft(self.now(), worker, ending.reason or "its trial is over"))
-
     def end_what_is_over(self) -> None:
         """End the attempts that are past their leases, and the study if its time or budget is."""
         if not self.is_open or self.finish is not None:
             return
-        now = self.now()
-        for leased in self.engine.leased.values():
-            if leased.is_past_lease(now):
-                reason = f"it was not told within its lease of {duration(leased.lease_seconds)}"
-                self.end(leased.attempt, Ending(Cause.WORKER_LOST, reason=reason))
+        self.happen(*past_leases(self.engine, self.now()))
         self.stop_if_due()
 
     def stop_if_due(self) -> None:

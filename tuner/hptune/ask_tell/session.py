@@ -9,14 +9,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
-    AttemptStarted,
+    AttemptEnded,
     Event,
     Finish,
     FinishReason,
@@ -24,15 +24,24 @@ from ..core.messages import (
     Reported,
     Start,
     StopRequested,
+    StudyClosed,
     StudyOpened,
     WorkerJoined,
-    WorkerLeaving,
-    WorkerLeft,
 )
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
-from ..errors import NoTrialError, StudyLockedError, StudyOverError, TrialOverError, UsageError
+from ..core.user_requests import UserAction, UserRequest
+from ..errors import (
+    NoTrialError,
+    StudyError,
+    StudyLockedError,
+    StudyOverError,
+    TrialOverError,
+    UsageError,
+)
 from ..master.followed_search import FollowedSearch, stored_sampler
+from ..master.plan import RunPlan
+from ..master.programs import ended, without_trial
 from ..master.recovery import discard_journals
 from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
@@ -42,13 +51,15 @@ from ..master.resume_plan import (
     plan_resume,
     resume_request,
 )
+from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
+from ..storage.lease import LockOwner
 from ..storage.ledger import Ledger, LedgerReader
 from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
-from ..text import plural
+from ..text import duration, plural
 from ..user_code.model_file import Found
-from .followed import FollowedStudy
+from .followed import FollowedStudy, SeenStudy
 from .places import PLACE, AskersPlaces, check_settings, stored_code
 
 T = TypeVar("T")
@@ -56,6 +67,22 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 600.0
 """How long a call waits for those of other programs, which may be many, and get their turns by
 chance."""
+
+
+_MASTER_POLL_SECONDS = 0.02
+_MOST_MASTER_POLL_SECONDS = 0.5
+"""How often the ledger is read for a master's answer: at first, and then less and less."""
+
+
+class MasterRunsError(StudyLockedError):
+    """A master runs the study; it can let most calls happen, and refuses the others by this."""
+
+    def __init__(self, directory: StudyDirectory, owner: LockOwner) -> None:
+        super().__init__(
+            f"the study in {directory} is run by {owner}, which alone can change what it does; do "
+            f"so when it has ended, or after `hptune stop {directory}`"
+        )
+        self.owner = owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +112,8 @@ class Session:
         self._guard = threading.RLock()
         self._study: FollowedStudy | None = None
         self._known_as: object = None
+        self._known_master = ""
+        self._of_master: tuple[SeenStudy, int] | None = None
 
     @property
     def finish(self) -> Finish | None:
@@ -106,8 +135,15 @@ class Session:
             UsageError: The study cannot be changed so.
             StudyError: A master runs the study, or it cannot be written.
         """
-        with self._guard, self.locked() as lock:
-            self._open(self._caught_up(lock), lock, changes, found)
+        with self._guard:
+            try:
+                with self.locked() as lock:
+                    self._open(self._caught_up(lock), lock, changes, found)
+            except MasterRunsError:
+                study = self._seen()
+                plan = _plan(study, changes, found)
+                if not _is_same(plan, study):
+                    raise
 
     def ask(self, count: int, *, lease_seconds: float) -> list[GivenTrial]:
         """Return trials; fewer than asked for if there are no more.
@@ -116,21 +152,28 @@ class Session:
             StudyOverError: The study has no more.
             NoTrialError: None is free now.
         """
+        programs = [_program(lease_seconds) for _ in range(count)]
 
-        def ask(study: FollowedStudy) -> tuple[list[GivenTrial], Exception]:
+        def ask(study: FollowedStudy) -> None:
             study.end_what_is_over()
-            starts: list[GivenTrial] = []
-            while len(starts) < count and study.engine.has_trials:
-                start = _given(study, lease_seconds)
-                if start is None:
-                    break
-                starts.append(GivenTrial(start, study.search.space, study.engine.epochs))
-            return starts, _no_trial(study)
+            for each in programs:
+                if each.worker in study.starts:
+                    continue  # a master gave it before it ended
+                if not study.engine.has_trials:
+                    return
+                study.happen(replace(each, at=study.now()))
+                if each.worker not in study.starts:
+                    study.happen(without_trial(study.now(), each.worker))
+                    return
 
-        starts, otherwise = self._call(ask, opens=True)
-        if not starts:
-            raise otherwise
-        return starts
+        def given(study: SeenStudy) -> list[GivenTrial]:
+            starts = [study.starts[each.worker] for each in programs if each.worker in study.starts]
+            if not starts:
+                raise _no_trial(study)
+            space, epochs = study.search.space, study.engine.epochs
+            return [GivenTrial(start, space, epochs) for start in starts]
+
+        return self._call(ask, given, programs, opens=True)
 
     def report(self, name: AttemptId, report: Report) -> Halt | None:
         """Record a report, which renews the lease; return why the trial is to stop, if it is.
@@ -139,22 +182,25 @@ class Session:
             TrialOverError: The attempt is over.
         """
 
-        def record(study: FollowedStudy) -> Halt | None:
+        def record(study: FollowedStudy) -> None:
             self._running(study, name)
             study.happen(Reported(study.now(), name, report))
             study.stop_if_due()
+
+        def halt(study: SeenStudy) -> Halt | None:
             return self._running(study, name).halt
 
-        return self._call(record)
+        return self._call(record, halt, [Reported(time.time(), name, report)])
 
     def declare(self, used: ParametersUsed) -> None:
         """Record hyperparameters that a trial has used beyond those that were suggested."""
 
         def record(study: FollowedStudy) -> None:
             self._running(study, used.attempt)
-            study.happen(ParametersUsed(study.now(), used.attempt, used.declared, used.values))
+            study.happen(replace(event, at=study.now()))
 
-        self._call(record)
+        event = ParametersUsed(time.time(), used.attempt, used.declared, used.values)
+        self._call(record, lambda _: None, [event])
 
     def end(self, name: AttemptId, ending: Ending, *, unused: tuple[str, ...] = ()) -> Trial:
         """End an attempt; return the trial as it is then.
@@ -163,15 +209,17 @@ class Session:
             TrialOverError: It is over already; nothing has changed.
         """
 
-        def end(study: FollowedStudy) -> Trial:
+        def end(study: FollowedStudy) -> None:
             attempt = self._running(study, name).attempt
             params = _trial(study, name.trial).params
             if unused:
                 study.happen(ParametersUsed(study.now(), name, (), params, unused))
-            study.end(attempt, ending)
+            study.happen(*ended(study.now(), attempt, ending))
+
+        def told(study: SeenStudy) -> Trial:
             return _trial(study, name.trial)
 
-        return self._call(end)
+        return self._call(end, told, [AttemptEnded(time.time(), name, ending)])
 
     def stop(self, reason: str) -> bool:
         """Stop the study if programs have it open: they stop at their next reports.
@@ -180,13 +228,17 @@ class Session:
             Whether they had.
         """
 
-        def stop(study: FollowedStudy) -> bool:
-            goes_on = study.is_open and study.finish is None
-            if goes_on and not study.engine.is_stopping:
-                study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
-            return goes_on
+        def goes_on(study: SeenStudy) -> bool:
+            return study.is_open and study.finish is None
 
-        return self._call(stop)
+        def stop(study: FollowedStudy) -> bool:
+            went_on = goes_on(study)
+            if went_on and not study.engine.is_stopping:
+                study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
+            return went_on
+
+        with self._guard, self.locked() as lock:
+            return self._act(lock, stop)
 
     def was_lost(self, name: AttemptId) -> bool:
         """Return whether an attempt was ended without its program, as past its lease."""
@@ -205,24 +257,22 @@ class Session:
             TrialOverError: It does not run.
         """
 
-        def find(study: FollowedStudy) -> tuple[LeasedAttempt, Trial]:
+        def find(study: SeenStudy) -> tuple[LeasedAttempt, Trial]:
             trial = _trial(study, number)
             last = max(0, trial.attempts - 1)
             name = AttemptId(number, last if attempt is None else attempt)
             return self._running(study, name), trial
 
-        return self._call(find)
+        return self._call(lambda _: None, find)
 
-    def _running(self, study: FollowedStudy, name: AttemptId) -> LeasedAttempt:
+    def _running(self, study: SeenStudy, name: AttemptId) -> LeasedAttempt:
         """Return an attempt that a program has, and of which it may tell."""
         if (leased := study.engine.leased.get(name)) is not None:
             return leased
         raise TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
 
-    def _why_over(self, study: FollowedStudy, name: AttemptId) -> str:
+    def _why_over(self, study: SeenStudy, name: AttemptId) -> str:
         trial = _trial(study, name.trial)
-        if not study.is_open:
-            return f"a master has run the study since attempt {name} was asked for, and ended it"
         if trial.state.is_final:
             value = "" if trial.value is None else f" with {trial.value:.6g}"
             return f"trial {trial.number} is {trial.state}{value} already; a trial is told once"
@@ -234,29 +284,130 @@ class Session:
 
     # --- the moment of a call ---------------------------------------------------------------
 
-    def _call(self, act: Callable[[FollowedStudy], T], *, opens: bool = False) -> T:
-        with self._guard, self.locked() as lock:
-            study = self._caught_up(lock)
-            if opens and not study.is_open:
+    def _call(
+        self,
+        act: Callable[[FollowedStudy], object],
+        read: Callable[[SeenStudy], T],
+        events: Sequence[Event] = (),
+        *,
+        opens: bool = False,
+    ) -> T:
+        """Let a call happen, under this process's lock or by the master that runs the study.
+
+        Args:
+            act: Lets its events happen.
+            read: Returns its answer from the study after them; without events, at once.
+            events: What a master is to let happen instead.
+            opens: Whether the call opens a study that no master runs.
+        """
+        requests = [new_request(UserAction.TRAIN, tool="a program", event=each) for each in events]
+
+        def answer(lock: MasterLock) -> T:
+            if not self._is_answered(self._caught_up(lock), requests):
+                self._act(lock, act, opens=opens)
+            assert self._study is not None, "it was caught up"
+            return read(self._study)
+
+        with self._guard:
+            while True:
+                try:
+                    with self.locked() as lock:
+                        return answer(lock)
+                except MasterRunsError as beside:
+                    study = self._answered_by(beside.owner, requests)
+                    if study is not None:
+                        return read(study)
+
+    def _act(
+        self, lock: MasterLock, act: Callable[[FollowedStudy], T], *, opens: bool = False
+    ) -> T:
+        study = self._caught_up(lock)
+        if not study.is_open:
+            if opens:
                 study = self._open(study, lock, Changes(), None)
-            try:
-                result = act(study)
-                study.record()
-            except BaseException:
-                if study.new:  # it knows what the ledger does not
-                    self._study = None
-                raise
-            return result
+            else:
+                study.happen(
+                    StudyClosed(study.now())
+                )  # nothing starts on the last master's workers
+        try:
+            result = act(study)
+            study.record()
+        except BaseException:
+            if study.new:  # it knows what the ledger does not
+                self._study = None
+            raise
+        return result
+
+    # --- beside a master --------------------------------------------------------------------
+
+    def _answered_by(self, owner: LockOwner, requests: Sequence[UserRequest]) -> SeenStudy | None:
+        """Ask the master; return the study with its answers, or None if it has ended before."""
+        study = self._seen()
+        for each in requests:
+            if each.name not in study.refusals:
+                self.directory.requests.append(each)
+        give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
+        while not self._is_answered(study, requests):
+            now = self.directory.owner()
+            if now is None or now.token != owner.token:
+                return None
+            if time.monotonic() > give_up_at:
+                raise StudyLockedError(
+                    f"{owner}, which runs the study in {self.directory}, has not answered for "
+                    f"{duration(PATIENCE_SECONDS)}; it may still do so"
+                )
+            time.sleep(seconds)
+            seconds = min(1.2 * seconds, _MOST_MASTER_POLL_SECONDS)
+            study = self._seen()
+        return study
+
+    def _is_answered(self, study: SeenStudy, requests: Sequence[UserRequest]) -> bool:
+        """Return whether a master has answered a call.
+
+        Raises:
+            StudyError: It has refused it.
+        """
+        for each in requests:
+            if (refused := study.refusals.get(each.name)) is None:
+                return False
+            name = getattr(each.event, "attempt", None)
+            if refused and name is not None:
+                self._running(study, name)  # says why it is over
+                raise StudyError(f"the study's master refused it: {refused}")
+            if isinstance(each.event, WorkerJoined) and not refused:
+                program = study.engine.workers.get(each.event.worker)
+                if each.event.worker not in study.starts and program and program.is_there:
+                    return False
+        return bool(requests) or not study.is_open
+
+    def _seen(self) -> SeenStudy:
+        """Return the study as its master has written it until now."""
+        reader = LedgerReader(self.directory)
+        seen, count = self._of_master or (None, 0)
+        events = list(reader.events(after=count - 1))
+        if seen is None or any(map(_opens_run, events)):
+            self.directory.open(Use.RUN)
+            past = Past.begin(self.directory, reader.facts())
+            seen = SeenStudy(past, FollowedSearch(stored_sampler(past.settings, past.facts)))
+            events, count = list(reader.events()), 0
+        self._of_master = None
+        with replay_errors(self.directory):
+            for event in events:
+                seen.follow(event)
+        seen.engine.take_changes()
+        self._of_master = seen, count + len(events)
+        return seen
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[MasterLock]:
         """Hold the study's lock; other programs have it for their moments only.
 
         Raises:
-            StudyLockedError: A master runs the study, or the others take too long.
+            MasterRunsError: A master runs the study.
+            StudyLockedError: The others take too long.
         """
-        give_up_at = time.monotonic() + PATIENCE_SECONDS
-        look_at = time.monotonic() + MOMENT_SECONDS
+        look_at = time.monotonic()
+        give_up_at = look_at + PATIENCE_SECONDS
         while True:
             try:
                 lock = self.directory.acquire()
@@ -266,24 +417,23 @@ class Session:
                     raise
             if time.monotonic() > look_at:
                 look_at += MOMENT_SECONDS
-                self._refuse_beside_master()
+                self._look_for_master()
             time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - so that all have their turn
         with lock:
             yield lock
 
-    def _refuse_beside_master(self) -> None:
+    def _look_for_master(self) -> None:
         """Raise an error if a master runs the study, and not another program for its moment."""
         owner = self.directory.owner()
         if owner is None or time.time() - owner.since <= MOMENT_SECONDS:
             return
+        if owner.token == self._known_master:
+            raise MasterRunsError(self.directory, owner)
         if not self.directory.has_ledger:
             return
         if not LedgerReader(self.directory).run_state().without_master:
-            raise StudyLockedError(
-                f"the study in {self.directory} is run by {owner}, and its trials go to that "
-                "master's workers; programs can ask for trials when it has ended, or after "
-                f"`hptune stop {self.directory}`"
-            )
+            self._known_master = owner.token
+            raise MasterRunsError(self.directory, owner)
 
     def _caught_up(self, lock: MasterLock) -> FollowedStudy:
         """Return the study as the ledger has it now."""
@@ -347,13 +497,10 @@ class Session:
 
                 refuse_second_master(self.directory)
                 study.recover()
-            changes = allowed_changes(changes, past)
-            request = resume_request(changes, past)
-            plan = plan_resume(request, past, found or stored_code(past), AskersPlaces())
-            is_same = plan.settings == past.settings and not (plan.added or plan.retried)
-            goes_on = study.is_open and study.finish is None
-            if goes_on and is_same and plan.space == study.search.space:
+            plan = _plan(study, changes, found)
+            if study.is_open and study.finish is None and _is_same(plan, study):
                 return study
+            request = resume_request(allowed_changes(changes, past), past)
             if (over := nothing_left(request, past)) is not None:
                 study.finish = over[0]
                 study.record()
@@ -388,26 +535,31 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     )
 
 
-def _given(study: FollowedStudy, lease_seconds: float) -> Start | None:
-    """Let a program join that takes one trial; return None if there is none for it."""
-    now, host = study.now(), socket.gethostname()
+def _program(lease_seconds: float) -> WorkerJoined:
+    """Return that a program asks for one trial, as a worker with a name of its own."""
+    host = socket.gethostname()
     worker = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-    joined = WorkerJoined(now, worker, host, PLACE, lease_seconds=lease_seconds)
-    start = next((each for each in study.happen(joined) if isinstance(each, Start)), None)
-    if start is None:
-        study.happen(WorkerLeft(now, worker, "there was no trial for it"))
-        return None
-    study.happen(AttemptStarted(now, start.attempt, os.getpid()))
-    study.happen(WorkerLeaving(now, worker, "it has its trial"))
-    return start
+    return WorkerJoined(time.time(), worker, host, PLACE, lease_seconds=lease_seconds)
 
 
-def _no_trial(study: FollowedStudy) -> NoTrialError:
+def _plan(study: SeenStudy, changes: Changes, found: Found | None) -> RunPlan:
+    request = resume_request(allowed_changes(changes, study.past), study.past)
+    return plan_resume(request, study.past, found or stored_code(study.past), AskersPlaces())
+
+
+def _is_same(plan: RunPlan, study: SeenStudy) -> bool:
+    """Return whether a plan changes nothing of a study."""
+    if plan.settings != study.past.settings or plan.added or plan.retried:
+        return False
+    return plan.space == study.search.space
+
+
+def _no_trial(study: SeenStudy) -> NoTrialError:
     """Return why there is no trial for a program that asks."""
     directory, finish = study.past.directory, study.finish
     if finish is not None:
         return StudyOverError(f"the study in {directory} is over: {finish.reason}")
-    others = plural(len(study.engine.leased), "trial")
+    others = plural(len(study.engine.snapshot.running), "trial")
     if study.engine.is_stopping:
         return NoTrialError(f"the study in {directory} stops; other programs still have {others}")
     return NoTrialError(
@@ -416,7 +568,7 @@ def _no_trial(study: FollowedStudy) -> NoTrialError:
     )
 
 
-def _trial(study: FollowedStudy, number: int) -> Trial:
+def _trial(study: SeenStudy, number: int) -> Trial:
     if (trial := study.engine.trial(number)) is None:
         count = len(tuple(study.engine.trials))
         there = f"the trials are 0 to {count - 1}" if count else "none was asked for yet"

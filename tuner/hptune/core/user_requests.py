@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .messages import Event
 
 
 class UserAction(enum.StrEnum):
@@ -23,6 +27,8 @@ class UserAction(enum.StrEnum):
     """Start trials again."""
     NOTE = "note"
     """Write a note on the study or on a trial, or tag it; the search does not see it."""
+    TRAIN = "train"
+    """Let an event happen of a program that trains a trial: it asks, reports, declares or tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class UserRequest:
             one about the study.
         points: The configurations, given in part, for `ENQUEUE`.
         note: What is written, for `NOTE`.
+        event: What the program asks for or tells, for `TRAIN`; the master stamps it.
     """
 
     name: str
@@ -60,6 +67,7 @@ class UserRequest:
     trial: int | None = None
     points: tuple[Mapping[str, object], ...] = ()
     note: Note | None = None
+    event: Event | None = None
 
     @property
     def stop_reason(self) -> str:

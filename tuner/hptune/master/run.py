@@ -36,10 +36,11 @@ from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
+from .programs import BESIDE_PROGRAMS_SECONDS
 from .recovery import collect, discard_journals
 from .resume_checks import Past, refuse_without_code
 from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
-from .stop_requests import StopRequests, end_process
+from .stop_requests import STOP_POLL_SECONDS, StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
 
@@ -393,6 +394,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         worked_seconds=run.engine.active_seconds + display.seconds,
         overspent=run.engine.overspent,
         may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
+        poll_seconds=lambda: BESIDE_PROGRAMS_SECONDS if run.engine.leased else STOP_POLL_SECONDS,
     )
 
 

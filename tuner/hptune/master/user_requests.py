@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..core.engine.engine import Engine
-from ..core.messages import Event, FinishReason, StopRequested, UserRequested
+from ..core.messages import AttemptEnded, Event, FinishReason, StopRequested, UserRequested
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError
 from ..storage.asking import check_exists, check_not_over, new_trials
 from ..storage.requests import RequestFile
+from .programs import left_without_trial, past_leases, requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,27 @@ class UserRequests:
         Args:
             now: The present time, in seconds since the epoch.
         """
-        return [self._answer(request, now) for request in self.file.read()]
+        events: list[Event] = []
+        for request in self.file.read():
+            if request.action is UserAction.TRAIN:
+                events += self._trained(request, now, events)
+            else:
+                events.append(self._answer(request, now))
+        # After what programs have just told, which may have been in time.
+        return events or [*left_without_trial(self.engine, now), *past_leases(self.engine, now)]
+
+    def _trained(
+        self, request: UserRequest, now: float, earlier: Sequence[Event]
+    ) -> Sequence[Event]:
+        """Return what a program lets happen, after events that the engine does not know yet."""
+        answer = UserRequested(now, request.name, request.action, request.by)
+        over = {each.attempt for each in earlier if isinstance(each, AttemptEnded)}
+        try:
+            if getattr(request.event, "attempt", None) in over:
+                raise StudyError("the trial is over")
+            return [*requested(self.engine, request.event, now), answer]
+        except StudyError as error:
+            return [replace(answer, refused=error.message)]
 
     def _answer(self, request: UserRequest, now: float) -> Event:
         if request.action is UserAction.STOP:

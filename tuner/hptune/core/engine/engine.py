@@ -113,6 +113,7 @@ class Engine:
         self._paused_by = ""
         self._stop_reason: Finish | None = None
         self._finished: Finish | None = None
+        self._has_master = False
         self._is_closed = False
         self._latest_at = 0.0
         self._last_event_at = 0.0
@@ -219,7 +220,8 @@ class Engine:
             self._lifecycle = Lifecycle(event, self._make_pruner)
             self._dispatch = Dispatch(self._lifecycle)
         lost_at = self._last_event_at or event.at
-        leased = self.leased if event.without_master else ()
+        leased = self.leased
+        self._has_master = not event.without_master
         lost = [name for name in self._records.running if name not in leased]
         commands = self._lifecycle.open(event, lost, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
@@ -242,7 +244,8 @@ class Engine:
         for worker in self.workers.handle(event):
             if worker.phase is Phase.REFUSED:
                 continue
-            self._is_split_due = self._lifecycle.config.splits
+            if worker.lease_seconds is None:
+                self._is_split_due = self._lifecycle.config.splits
             match worker.phase:
                 case Phase.JOINED:
                     self._dispatch.worker_joined(worker)
@@ -329,8 +332,12 @@ class Engine:
             return ExcludeNode(node)
         if not self._is_split_due:
             return None
-        joined = (worker.capacity for worker in self.workers if worker.phase is Phase.JOINED)
-        return DecideSplit(tuple(joined), self._trials_left, self._lifecycle.config.resources)
+        joined = tuple(
+            worker.capacity
+            for worker in self.workers
+            if worker.phase is Phase.JOINED and worker.lease_seconds is None
+        )
+        return DecideSplit(joined, self._trials_left, self._lifecycle.config.resources)
 
     @property
     def _trials_left(self) -> int | None:
@@ -363,7 +370,7 @@ class Engine:
             )
             if request is not None:
                 commands.append(request)
-        if records.running:
+        if self._is_waiting_for_ends:
             return commands
         if self._stop_reason is None and self._paused_by:
             return commands
@@ -380,6 +387,16 @@ class Engine:
                     return commands
         self._finished = self._finish()
         return [*commands, self._finished]
+
+    @property
+    def _is_waiting_for_ends(self) -> bool:
+        """Whether attempts run that end before the study does.
+
+        A master that stops leaves programs their trials, which they may tell after its end.
+        """
+        if self._has_master and self._stop_reason is not None:
+            return any(not self.is_leased(name) for name in self._records.running)
+        return bool(self._records.running)
 
     @property
     def _is_starting(self) -> bool:
@@ -409,9 +426,20 @@ class Engine:
             worker = self.workers.get(run.attempt.placement.worker)
             if worker is not None and worker.lease_seconds is not None:
                 found[name] = LeasedAttempt(
-                    run.attempt, run.halt, worker.lease_seconds, run.last_sign_at
+                    run.attempt, run.halt, worker.lease_seconds, run.last_sign_at, run.latest
                 )
         return found
+
+    def is_leased(self, name: AttemptId) -> bool:
+        """Return whether an attempt runs in a program that asked for it."""
+        run = self._records.running.get(name)
+        worker = None if run is None else self.workers.get(run.attempt.placement.worker)
+        return worker is not None and worker.lease_seconds is not None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the sampler has yet to answer."""
+        return self._requests.is_open
 
     @property
     def is_stopping(self) -> bool:
@@ -537,7 +565,7 @@ class Engine:
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
             interrupted=records.interrupted,
             usual=config.resources,
-            sizes=self._dispatch.sizes(with_waiting=self._is_starting),
+            sizes=self._dispatch.sizes(with_waiting=self._is_starting, without=self.leased),
             unfit_nodes=self.workers.unfit_nodes,
         )
 

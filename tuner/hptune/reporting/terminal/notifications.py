@@ -139,13 +139,15 @@ class Notifications:
         for event in events:
             match event:
                 case WorkerJoined():
-                    if self._shows_joins:
+                    if self._shows_joins and event.lease_seconds is None:
                         self._joined.append(event)
                 case WorkerLeft():
                     worker = self._workers.get(event.worker)
                     # It may have joined again since then.
                     if worker is None or worker.since < event.at or worker.phase is Phase.REFUSED:
                         continue  # it had left before
+                    if worker.lease_seconds is not None:
+                        continue  # a program, which comes and goes with each trial
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
                     self._left_first |= not self._joined
