@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from ..core.messages import (
 )
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
-from ..core.user_requests import UserAction, UserRequest
+from ..core.user_requests import UserAction
 from ..errors import (
     NoTrialError,
     StudyError,
@@ -55,6 +55,7 @@ from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
 from ..storage.ledger import Ledger, LedgerReader
+from ..storage.ledger.codec import encode_event
 from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural
@@ -300,7 +301,7 @@ class Session:
             events: What a master is to let happen instead.
             opens: Whether the call opens a study that no master runs.
         """
-        requests = [new_request(UserAction.TRAIN, tool="a program", event=each) for each in events]
+        requests = {secrets.token_hex(8): each for each in events}
 
         def answer(lock: MasterLock) -> T:
             if not self._is_answered(self._caught_up(lock), requests):
@@ -340,12 +341,13 @@ class Session:
 
     # --- beside a master --------------------------------------------------------------------
 
-    def _answered_by(self, owner: LockOwner, requests: Sequence[UserRequest]) -> SeenStudy | None:
+    def _answered_by(self, owner: LockOwner, requests: Mapping[str, Event]) -> SeenStudy | None:
         """Ask the master; return the study with its answers, or None if it has ended before."""
         study = self._seen()
-        for each in requests:
-            if each.name not in study.refusals:
-                self.directory.requests.append(each)
+        for name, event in requests.items():
+            if name not in study.refusals:
+                request = new_request(UserAction.TRAIN, tool="a program", event=encode_event(event))
+                self.directory.requests.append(replace(request, name=name))
         give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
         while not self._is_answered(study, requests):
             now = self.directory.owner()
@@ -361,22 +363,22 @@ class Session:
             study = self._seen()
         return study
 
-    def _is_answered(self, study: SeenStudy, requests: Sequence[UserRequest]) -> bool:
+    def _is_answered(self, study: SeenStudy, requests: Mapping[str, Event]) -> bool:
         """Return whether a master has answered a call.
 
         Raises:
             StudyError: It has refused it.
         """
-        for each in requests:
-            if (refused := study.refusals.get(each.name)) is None:
+        for request, event in requests.items():
+            if (refused := study.refusals.get(request)) is None:
                 return False
-            name = getattr(each.event, "attempt", None)
+            name = getattr(event, "attempt", None)
             if refused and name is not None:
                 self._running(study, name)  # says why it is over
                 raise StudyError(f"the study's master refused it: {refused}")
-            if isinstance(each.event, WorkerJoined) and not refused:
-                program = study.engine.workers.get(each.event.worker)
-                if each.event.worker not in study.starts and program and program.is_there:
+            if isinstance(event, WorkerJoined) and not refused:
+                program = study.engine.workers.get(event.worker)
+                if event.worker not in study.starts and program and program.is_there:
                     return False
         return bool(requests) or not study.is_open
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .messages import Event
 
 
 class UserAction(enum.StrEnum):
@@ -58,7 +54,8 @@ class UserRequest:
             one about the study.
         points: The configurations, given in part, for `ENQUEUE`.
         note: What is written, for `NOTE`.
-        event: What the program asks for or tells, for `TRAIN`; the master stamps it.
+        event: What the program asks for or tells, for `TRAIN`: kind and payload of an event,
+            as the ledger has them; the master stamps it.
     """
 
     name: str
@@ -67,7 +64,7 @@ class UserRequest:
     trial: int | None = None
     points: tuple[Mapping[str, object], ...] = ()
     note: Note | None = None
-    event: Event | None = None
+    event: tuple[str, str] | None = None
 
     @property
     def stop_reason(self) -> str:

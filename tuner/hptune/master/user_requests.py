@@ -12,6 +12,7 @@ from ..core.trial import Params, Suggestion
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError
 from ..storage.asking import check_exists, check_not_over, new_trials
+from ..storage.ledger.codec import decode_event
 from ..storage.requests import RequestFile
 from .programs import left_without_trial, past_leases, requested
 
@@ -56,9 +57,10 @@ class UserRequests:
         answer = UserRequested(now, request.name, request.action, request.by)
         over = {each.attempt for each in earlier if isinstance(each, AttemptEnded)}
         try:
-            if getattr(request.event, "attempt", None) in over:
+            event = decode_event(*request.event) if request.event else None
+            if getattr(event, "attempt", None) in over:
                 raise StudyError("the trial is over")
-            return [*requested(self.engine, request.event, now), answer]
+            return [*requested(self.engine, event, now), answer]
         except StudyError as error:
             return [replace(answer, refused=error.message)]
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from .. import text
-from ..core.messages import Event, UserRequested
+from ..core.messages import UserRequested
 from ..core.space.completion import completed, known_configurations
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial
@@ -220,7 +220,7 @@ def new_request(
     trial: int | None = None,
     points: Sequence[Mapping[str, object]] = (),
     note: Note | None = None,
-    event: Event | None = None,
+    event: tuple[str, str] | None = None,
 ) -> UserRequest:
     """Return a request of this user, who asks with a tool such as "hptune stop"."""
     by = f"{_user()} ({tool})"

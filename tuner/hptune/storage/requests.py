@@ -21,7 +21,7 @@ import cattrs
 from cattrs import BaseValidationError
 
 from ..core.user_requests import Note, UserAction, UserRequest
-from ..errors import NotAFileError, StudyError, UsageError
+from ..errors import NotAFileError, UsageError
 from ..files.access import open_plain, read_part
 from ..files.file_errors import storage_errors
 
@@ -30,7 +30,6 @@ _MOST_BYTES = 1_000_000
 
 
 _NO_REQUEST = (
-    StudyError,
     ValueError,
     LookupError,
     TypeError,
@@ -61,8 +60,6 @@ class RequestFile:
             UsageError: It is too long, because of its configurations.
             StorageFullError: There is no space, or writing is forbidden.
         """
-        from .ledger.codec import encode_event  # which imports the directory, and that this
-
         fields = {
             "request": request.name,
             "action": request.action,
@@ -70,7 +67,7 @@ class RequestFile:
             "trial": request.trial,
             "points": [dict(point) for point in request.points],
             "note": request.note and asdict(request.note),
-            "event": request.event and encode_event(request.event),
+            "event": request.event,
         }
         # It begins a line of its own even after one that was not written to its end.
         line = f"\n{json.dumps(fields)}\n".encode()
@@ -113,8 +110,6 @@ class RequestFile:
 
 def _request(line: bytes) -> UserRequest | None:
     """Return the request of a line; None if it is none of ours."""
-    from .ledger.codec import decode_event  # as above
-
     try:
         found = json.loads(line)
         trial, note, event = found["trial"], found["note"], found.get("event")
@@ -125,7 +120,7 @@ def _request(line: bytes) -> UserRequest | None:
             trial=None if trial is None else int(trial),
             points=tuple(dict(point) for point in found["points"]),
             note=None if note is None else cattrs.structure(note, Note),
-            event=None if event is None else decode_event(*event),
+            event=None if event is None else (str(event[0]), str(event[1])),
         )
     except _NO_REQUEST:
         # Empty, incomplete or something else, such as a trial Infinity or brackets without end.
