@@ -70,6 +70,7 @@ from ..messages import (
     all_over,
 )
 from ..pruner import PrunerMaker, never_prune
+from ..resources import Resources
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
 from ..trial import Params, Suggestion, Trial, TrialState
@@ -77,7 +78,7 @@ from ..user_requests import UserAction
 from ..workers import Phase, RosterEvent, Worker, Workers
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
-from .records import LeasedAttempt, TrialRecords
+from .records import AttemptRecord, LeasedAttempt, TrialRecords
 from .suggestion_requests import SuggestionRequests
 
 _NO_STUDY = StudyOpened(0.0, StudyConfig(trials=0, goals=Goals(()), seed=0))
@@ -244,7 +245,7 @@ class Engine:
         for worker in self.workers.handle(event):
             if worker.phase is Phase.REFUSED:
                 continue
-            if worker.lease_seconds is None:
+            if not worker.is_program:
                 self._is_split_due = self._lifecycle.config.splits
             match worker.phase:
                 case Phase.JOINED:
@@ -306,10 +307,11 @@ class Engine:
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
-        run = self._records.running[name]
-        if run.halt is not Halt.STOP:  # else the whole study may be killed
+        run, is_leased = self._records.running[name], self.is_leased(name)
+        if run.halt is not Halt.STOP and not is_leased:  # else the whole study may be killed
             self.workers.attempt_ended(run.attempt, ending.cause, at)
-        is_of_node = ending.cause in FROM_OUTSIDE and run.attempt.placement.worker in self.workers
+        has_worker = run.attempt.placement.worker in self.workers and not is_leased
+        is_of_node = ending.cause in FROM_OUTSIDE and has_worker
         self._records[name.trial].lost_on = run.attempt.node if is_of_node else ""
         self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)
@@ -335,7 +337,7 @@ class Engine:
         joined = tuple(
             worker.capacity
             for worker in self.workers
-            if worker.phase is Phase.JOINED and worker.lease_seconds is None
+            if worker.phase is Phase.JOINED and not worker.is_program
         )
         return DecideSplit(joined, self._trials_left, self._lifecycle.config.resources)
 
@@ -421,20 +423,25 @@ class Engine:
     @property
     def leased(self) -> Mapping[AttemptId, LeasedAttempt]:
         """The running attempts of programs that asked for them, by their names."""
-        found = {}
-        for name, run in self._records.running.items():
-            worker = self.workers.get(run.attempt.placement.worker)
-            if worker is not None and worker.lease_seconds is not None:
-                found[name] = LeasedAttempt(
-                    run.attempt, run.halt, worker.lease_seconds, run.last_sign_at, run.latest
-                )
-        return found
+        return {
+            name: LeasedAttempt(run.attempt, run.halt, lease, run.last_sign_at)
+            for name, run in self._records.running.items()
+            if (lease := self._lease_seconds(run)) is not None
+        }
 
     def is_leased(self, name: AttemptId) -> bool:
         """Return whether an attempt runs in a program that asked for it."""
         run = self._records.running.get(name)
-        worker = None if run is None else self.workers.get(run.attempt.placement.worker)
-        return worker is not None and worker.lease_seconds is not None
+        return run is not None and self._lease_seconds(run) is not None
+
+    def _lease_seconds(self, run: AttemptRecord) -> float | None:
+        worker = self.workers.get(run.attempt.placement.worker)
+        return None if worker is None else worker.lease_seconds
+
+    @property
+    def usual(self) -> Resources:
+        """What a trial asks for by default."""
+        return self._lifecycle.config.resources
 
     @property
     def is_asking(self) -> bool:
@@ -564,7 +571,7 @@ class Engine:
             packing_advice=self._dispatch.packing_advice,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
             interrupted=records.interrupted,
-            usual=config.resources,
+            usual=self.usual,
             sizes=self._dispatch.sizes(with_waiting=self._is_starting, without=self.leased),
             unfit_nodes=self.workers.unfit_nodes,
         )
@@ -575,4 +582,7 @@ class Engine:
             return ""
         if self._paused_by:
             return f"paused by {self._paused_by}; `hptune resume` starts trials again"
+        running = self._records.running
+        if running and not self.has_trials and all(map(self.is_leased, running)):
+            return "waiting for programs, which have the trials that are left, or for their leases"
         return self._dispatch.stall_reason(at=self._latest_at, refused=self.workers.refused)

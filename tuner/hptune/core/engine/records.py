@@ -214,14 +214,12 @@ class LeasedAttempt:
         halt: Why the program is to stop; None if it is not.
         lease_seconds: How long it may report nothing.
         last_sign_at: When it asked or reported last, in seconds since the epoch.
-        latest: Its last report; None before the first.
     """
 
     attempt: Attempt
     halt: Halt | None
     lease_seconds: float
     last_sign_at: float
-    latest: Report | None
 
     def is_past_lease(self, at: float) -> bool:
         """Return whether it has reported nothing for longer than its lease."""

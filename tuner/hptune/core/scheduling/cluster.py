@@ -161,7 +161,7 @@ class ClusterState:
                     worker.capacity,
                     ends_at=worker.ends_at,
                     gang=worker.gang,
-                    takes_one=worker.lease_seconds is not None,
+                    takes_one=worker.is_program,
                 )
             case Phase.DRAINING:
                 self.drain(worker.name)
