@@ -259,7 +259,10 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
-    study._session._call(lambda followed: followed.happen(request), lambda _: None)
+    with study._session.locked() as lock:
+        followed_study = study._session._caught_up(lock)
+        with study._session._recorded(followed_study):
+            followed_study.happen(request)
     assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
 

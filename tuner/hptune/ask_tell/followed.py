@@ -15,12 +15,10 @@ from ..core.messages import (
     Command,
     Discard,
     Event,
-    ExcludeNode,
     Finish,
     FinishReason,
     GrowSpace,
     KeepBest,
-    NodeExcluded,
     Start,
     StopRequested,
     StudyClosed,
@@ -29,10 +27,11 @@ from ..core.messages import (
     WorkerLeft,
 )
 from ..core.user_requests import UserAction
+from ..core.workers import Phase
 from ..errors import HptuneError
 from ..master.followed_search import FollowedSearch
 from ..master.programs import past_leases, taken
-from ..master.recovery import collect
+from ..master.recovery import recovered
 from ..master.resume_checks import Past
 from ..master.suggester import suggested
 from ..storage.artifacts import StudyFiles
@@ -49,6 +48,7 @@ class SeenStudy:
 
     Attributes:
         is_open: Whether programs may ask: one of them opened it, and no master has since.
+        is_closed: Whether nothing starts before it is opened again.
         finish: How it has ended; None while it has not.
         at: The time of the latest event, in seconds since the epoch.
         starts: What each worker was given last, by the worker's name.
@@ -59,6 +59,7 @@ class SeenStudy:
         self.past = past
         self.search = search
         self.is_open = False
+        self.is_closed = False
         self.finish: Finish | None = None
         self.at = 0.0
         self.starts: dict[str, Start] = {}
@@ -70,14 +71,20 @@ class SeenStudy:
         """The study's engine."""
         return self.past.engine
 
+    def has_yet_to_get(self, program: str) -> bool:
+        """Return whether a program waits for the trial that it has asked a master for."""
+        known = self.engine.workers.get(program)
+        is_gone = known is None or known.phase is Phase.LEFT
+        return not is_gone and program not in self.starts
+
     def follow(self, event: Event) -> list[Command]:
         """Take in an event, and return the engine's commands."""
         self.at = max(self.at, event.at)
         if isinstance(event, StudyOpened):
-            self.is_open, self.finish = event.without_master, None
+            self.is_open, self.is_closed, self.finish = event.without_master, False, None
             self.search.begin(event, self.engine.trials)
         elif isinstance(event, StudyClosed):
-            self.is_open = False
+            self.is_open, self.is_closed = False, True
         elif isinstance(event, WorkerLeft):
             self.starts.pop(event.worker, None)
         elif isinstance(event, UserRequested) and event.action is UserAction.TRAIN:
@@ -122,9 +129,9 @@ class FollowedStudy(SeenStudy):
 
     # --- events -----------------------------------------------------------------------------
 
-    def happen(self, *events: Event) -> list[Command]:
-        """Let events happen, and the answers to the engine's questions; return all commands."""
-        commands, left = list[Command](), deque(events)
+    def happen(self, *events: Event) -> None:
+        """Let events happen, and the answers to the engine's questions."""
+        left = deque(events)
         while left:
             event = left.popleft()
             self.new.append(event)
@@ -132,8 +139,6 @@ class FollowedStudy(SeenStudy):
                 match command:
                     case Ask(numbers=numbers):
                         left.appendleft(suggested(event.at, numbers, self.search.ask(numbers)))
-                    case ExcludeNode(node=node):
-                        left.appendleft(NodeExcluded(event.at, node))
                     case Start():
                         left.extendleft(reversed(taken(event.at, command)))
                     case Discard():
@@ -144,20 +149,18 @@ class FollowedStudy(SeenStudy):
                         self._facts["ended"] = {"finish_reason": str(kind), "reason": reason}
                     case _:
                         pass
-                commands.append(command)
-        return commands
 
     def end_what_is_over(self) -> None:
         """End the attempts that are past their leases, and the study if its time or budget is."""
-        if not self.is_open or self.finish is not None:
+        if self.finish is not None:
             return
         self.happen(*past_leases(self.engine, self.now()))
         self.stop_if_due()
 
     def stop_if_due(self) -> None:
         """Stop the study if its time or its budget is over."""
-        is_ending = self.finish is not None or self.engine.is_stopping
-        if not is_ending and (stop := self._stop(self.now())) is not None:
+        goes_on = self.is_open and self.finish is None and not self.engine.is_stopping
+        if goes_on and (stop := self._stop(self.now())) is not None:
             self.happen(stop)
 
     def _stop(self, now: float) -> StopRequested | None:
@@ -171,12 +174,7 @@ class FollowedStudy(SeenStudy):
 
     def recover(self) -> None:
         """Take in what attempts have reported since their master died."""
-        running = {run.attempt.id: run.attempt for run in self.engine.snapshot.running}
-        if not running:
-            return
-        started = [name for name, each in running.items() if each.started_at is not None]
-        if found := collect(self.past.directory, running, self.past.reports, started=started):
-            self.happen(StudyClosed(self.now()), *found)
+        self.happen(*recovered(self.past, self.now()))
 
     # --- the ledger -------------------------------------------------------------------------
 

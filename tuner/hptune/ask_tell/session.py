@@ -6,12 +6,10 @@ import contextlib
 import os
 import random
 import secrets
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
@@ -41,7 +39,7 @@ from ..errors import (
 )
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.plan import RunPlan
-from ..master.programs import ended, without_trial
+from ..master.programs import follows, program, without_trial
 from ..master.recovery import discard_journals
 from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
@@ -54,16 +52,14 @@ from ..master.resume_plan import (
 from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
-from ..storage.ledger import Ledger, LedgerReader
+from ..storage.ledger import Ledger, LedgerReader, StudyFacts
 from ..storage.ledger.codec import encode_event
 from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural
 from ..user_code.model_file import Found
 from .followed import FollowedStudy, SeenStudy
-from .places import PLACE, AskersPlaces, check_settings, stored_code
-
-T = TypeVar("T")
+from .places import AskersPlaces, check_settings, stored_code
 
 PATIENCE_SECONDS = 600.0
 """How long a call waits for those of other programs, which may be many, and get their turns by
@@ -112,6 +108,7 @@ class Session:
         self.directory = directory
         self._guard = threading.RLock()
         self._study: FollowedStudy | None = None
+        self._latest: SeenStudy | None = None
         self._known_as: object = None
         self._known_master = ""
         self._of_master: tuple[SeenStudy, int] | None = None
@@ -119,14 +116,15 @@ class Session:
     @property
     def finish(self) -> Finish | None:
         """How the study has ended, as of the last call; None if it has not."""
-        return None if self._study is None else self._study.finish
+        return None if self._latest is None else self._latest.finish
 
     # --- calls ------------------------------------------------------------------------------
 
     def open(self, changes: Changes, found: Found | None = None) -> None:
         """Open the study for programs, unless it is open and nothing changes.
 
-        One that has ended before all its trials were over continues.
+        One that has ended before all its trials were over continues. One that a master runs is
+        open if nothing changes.
 
         Args:
             changes: What is to be otherwise than before.
@@ -134,16 +132,15 @@ class Session:
 
         Raises:
             UsageError: The study cannot be changed so.
-            StudyError: A master runs the study, or it cannot be written.
+            StudyError: A master runs the study and something changes, or it cannot be written.
         """
         with self._guard:
             try:
                 with self.locked() as lock:
-                    self._open(self._caught_up(lock), lock, changes, found)
+                    self._latest = self._open(self._caught_up(lock), lock, changes, found)
             except MasterRunsError:
-                study = self._seen()
-                plan = _plan(study, changes, found)
-                if not _is_same(plan, study):
+                self._latest = study = self._seen()
+                if not _is_same(_plan(study, changes, found), study):
                     raise
 
     def ask(self, count: int, *, lease_seconds: float) -> list[GivenTrial]:
@@ -153,28 +150,13 @@ class Session:
             StudyOverError: The study has no more.
             NoTrialError: None is free now.
         """
-        programs = [_program(lease_seconds) for _ in range(count)]
-
-        def ask(study: FollowedStudy) -> None:
-            study.end_what_is_over()
-            for each in programs:
-                if each.worker in study.starts:
-                    continue  # a master gave it before it ended
-                if not study.engine.has_trials:
-                    return
-                study.happen(replace(each, at=study.now()))
-                if each.worker not in study.starts:
-                    study.happen(without_trial(study.now(), each.worker))
-                    return
-
-        def given(study: SeenStudy) -> list[GivenTrial]:
-            starts = [study.starts[each.worker] for each in programs if each.worker in study.starts]
-            if not starts:
-                raise _no_trial(study)
-            space, epochs = study.search.space, study.engine.epochs
-            return [GivenTrial(start, space, epochs) for start in starts]
-
-        return self._call(ask, given, programs, opens=True)
+        programs = [program(lease_seconds) for _ in range(count)]
+        study = self._call(programs)
+        starts = [study.starts[each.worker] for each in programs if each.worker in study.starts]
+        if not starts:
+            raise _no_trial(study)
+        space, epochs = study.search.space, study.engine.epochs
+        return [GivenTrial(start, space, epochs) for start in starts]
 
     def report(self, name: AttemptId, report: Report) -> Halt | None:
         """Record a report, which renews the lease; return why the trial is to stop, if it is.
@@ -182,45 +164,27 @@ class Session:
         Raises:
             TrialOverError: The attempt is over.
         """
-
-        def record(study: FollowedStudy) -> None:
-            self._running(study, name)
-            study.happen(Reported(study.now(), name, report))
-            study.stop_if_due()
-
-        def halt(study: SeenStudy) -> Halt | None:
-            return self._running(study, name).halt
-
-        return self._call(record, halt, [Reported(time.time(), name, report)])
+        study = self._call([Reported(time.time(), name, report)])
+        return self._running(study, name).halt
 
     def declare(self, used: ParametersUsed) -> None:
-        """Record hyperparameters that a trial has used beyond those that were suggested."""
+        """Record hyperparameters that a trial has used, or has not, beyond what was suggested."""
+        self._call([used])
 
-        def record(study: FollowedStudy) -> None:
-            self._running(study, used.attempt)
-            study.happen(replace(event, at=study.now()))
-
-        event = ParametersUsed(time.time(), used.attempt, used.declared, used.values)
-        self._call(record, lambda _: None, [event])
-
-    def end(self, name: AttemptId, ending: Ending, *, unused: tuple[str, ...] = ()) -> Trial:
+    def end(self, name: AttemptId, ending: Ending, used: ParametersUsed | None = None) -> Trial:
         """End an attempt; return the trial as it is then.
+
+        Args:
+            name: The attempt.
+            ending: How it ends.
+            used: What it has used; None for what was suggested.
 
         Raises:
             TrialOverError: It is over already; nothing has changed.
         """
-
-        def end(study: FollowedStudy) -> None:
-            attempt = self._running(study, name).attempt
-            params = _trial(study, name.trial).params
-            if unused:
-                study.happen(ParametersUsed(study.now(), name, (), params, unused))
-            study.happen(*ended(study.now(), attempt, ending))
-
-        def told(study: SeenStudy) -> Trial:
-            return _trial(study, name.trial)
-
-        return self._call(end, told, [AttemptEnded(time.time(), name, ending)])
+        ended = AttemptEnded(time.time(), name, ending)
+        study = self._call([ended] if used is None else [used, ended])
+        return _trial(study, name.trial)
 
     def stop(self, reason: str) -> bool:
         """Stop the study if programs have it open: they stop at their next reports.
@@ -228,18 +192,14 @@ class Session:
         Returns:
             Whether they had.
         """
-
-        def goes_on(study: SeenStudy) -> bool:
-            return study.is_open and study.finish is None
-
-        def stop(study: FollowedStudy) -> bool:
-            went_on = goes_on(study)
-            if went_on and not study.engine.is_stopping:
-                study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
-            return went_on
-
         with self._guard, self.locked() as lock:
-            return self._act(lock, stop)
+            study = self._caught_up(lock)
+            if not study.is_open or study.finish is not None:
+                return False
+            if not study.engine.is_stopping:
+                with self._recorded(study):
+                    study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
+            return True
 
     def was_lost(self, name: AttemptId) -> bool:
         """Return whether an attempt was ended without its program, as past its lease."""
@@ -257,14 +217,11 @@ class Session:
             UsageError: There is no such trial.
             TrialOverError: It does not run.
         """
-
-        def find(study: SeenStudy) -> tuple[LeasedAttempt, Trial]:
-            trial = _trial(study, number)
-            last = max(0, trial.attempts - 1)
-            name = AttemptId(number, last if attempt is None else attempt)
-            return self._running(study, name), trial
-
-        return self._call(lambda _: None, find)
+        study = self._call([])
+        trial = _trial(study, number)
+        last = max(0, trial.attempts - 1)
+        name = AttemptId(number, last if attempt is None else attempt)
+        return self._running(study, name), trial
 
     def _running(self, study: SeenStudy, name: AttemptId) -> LeasedAttempt:
         """Return an attempt that a program has, and of which it may tell."""
@@ -280,79 +237,118 @@ class Session:
         attempts = {each.id: each.reason for each in LedgerReader(self.directory).attempts()}
         ended = f"attempt {name} is over: {attempts.get(name) or 'it was never asked for'}"
         if trial.state is TrialState.RUNNING:
-            return f"{ended}; another program has trial {trial.number} now"
+            is_leased = any(each.trial == trial.number for each in study.engine.leased)
+            other = "another program" if is_leased else "a worker of the master"
+            return f"{ended}; {other} has trial {trial.number} now"
         return f"{ended}; the next program that asks gets trial {trial.number}"
 
     # --- the moment of a call ---------------------------------------------------------------
 
-    def _call(
-        self,
-        act: Callable[[FollowedStudy], object],
-        read: Callable[[SeenStudy], T],
-        events: Sequence[Event] = (),
-        *,
-        opens: bool = False,
-    ) -> T:
-        """Let a call happen, under this process's lock or by the master that runs the study.
+    def _call(self, events: Sequence[Event]) -> SeenStudy:
+        """Let the events of a call happen, and return the study after them.
 
-        Args:
-            act: Lets its events happen.
-            read: Returns its answer from the study after them; without events, at once.
-            events: What a master is to let happen instead.
-            opens: Whether the call opens a study that no master runs.
+        They happen under this process's lock, or by the master that runs the study. A master writes
+        its answer in the transaction of what happens, so that a program which finds none, as the
+        master has ended, may send them again.
+
+        Raises:
+            StudyError: The study refuses one of them.
         """
         requests = {secrets.token_hex(8): each for each in events}
-
-        def answer(lock: MasterLock) -> T:
-            if not self._is_answered(self._caught_up(lock), requests):
-                self._act(lock, act, opens=opens)
-            assert self._study is not None, "it was caught up"
-            return read(self._study)
-
+        asked_of = ""
         with self._guard:
             while True:
                 try:
                     with self.locked() as lock:
-                        return answer(lock)
+                        self._latest = self._by_lock(lock, requests)
+                        return self._latest
                 except MasterRunsError as beside:
-                    study = self._answered_by(beside.owner, requests)
-                    if study is not None:
-                        return read(study)
+                    self._latest = study = self._seen()
+                    if beside.owner.token != asked_of:
+                        self._send(self._pending(study, requests), beside.owner)
+                        asked_of = beside.owner.token
+                    if self._has_answered(beside.owner, requests):
+                        return self._latest
 
-    def _act(
-        self, lock: MasterLock, act: Callable[[FollowedStudy], T], *, opens: bool = False
-    ) -> T:
+    def _by_lock(self, lock: MasterLock, requests: Mapping[str, Event]) -> SeenStudy:
         study = self._caught_up(lock)
-        if not study.is_open:
-            if opens:
+        events = list(self._pending(study, requests).values())
+        if not events:
+            return study
+        asks = any(isinstance(each, WorkerJoined) for each in events)
+        if asks and not study.is_open:
+            if study.finish is None:
                 study = self._open(study, lock, Changes(), None)
-            else:
-                study.happen(
-                    StudyClosed(study.now())
-                )  # nothing starts on the last master's workers
+            if not study.is_open:
+                return study  # it is over
+        with self._recorded(study):
+            if asks:
+                study.end_what_is_over()
+            elif not (study.is_open or study.is_closed):
+                study.happen(StudyClosed(study.now()))  # nothing starts on the last one's workers
+            for event in events:
+                try:
+                    study.happen(*follows(study.engine, event, study.now()))
+                except StudyError as error:
+                    raise self._refused(study, event, error) from None
+            study.happen(*without_trial(study.engine, study.now()))
+            study.stop_if_due()
+        return study
+
+    @contextlib.contextmanager
+    def _recorded(self, study: FollowedStudy) -> Iterator[None]:
+        """Record what happens within the context, all of it or nothing."""
         try:
-            result = act(study)
-            study.record()
+            yield
+            if study.new:
+                study.record()
         except BaseException:
             if study.new:  # it knows what the ledger does not
                 self._study = None
             raise
-        return result
+
+    def _pending(self, study: SeenStudy, requests: Mapping[str, Event]) -> dict[str, Event]:
+        """Return the requests that no master has answered.
+
+        Raises:
+            StudyError: It has refused one.
+        """
+        pending = {}
+        for name, event in requests.items():
+            refused = study.refusals.get(name)
+            if refused:
+                raise self._refused(study, event, StudyError(refused))
+            waits = isinstance(event, WorkerJoined) and study.has_yet_to_get(event.worker)
+            if refused is None or waits:
+                pending[name] = event
+        return pending
+
+    def _refused(self, study: SeenStudy, event: Event, why: StudyError) -> StudyError:
+        name = getattr(event, "attempt", None)
+        if name is None or name in study.engine.leased:
+            return StudyError(f"the study in {self.directory} refuses: {why.message}")
+        return TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
 
     # --- beside a master --------------------------------------------------------------------
 
-    def _answered_by(self, owner: LockOwner, requests: Mapping[str, Event]) -> SeenStudy | None:
-        """Ask the master; return the study with its answers, or None if it has ended before."""
-        study = self._seen()
+    def _send(self, requests: Mapping[str, Event], owner: LockOwner) -> None:
         for name, event in requests.items():
-            if name not in study.refusals:
-                request = new_request(UserAction.TRAIN, tool="a program", event=encode_event(event))
-                self.directory.requests.append(replace(request, name=name))
+            request = new_request(UserAction.TRAIN, tool="a program")
+            event_text = encode_event(event)
+            self.directory.requests.append(
+                replace(request, name=name, event=event_text, master=owner.token)
+            )
+
+    def _has_answered(self, owner: LockOwner, requests: Mapping[str, Event]) -> bool:
+        """Wait for a master's answers; return whether they came, as it may end before."""
         give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
-        while not self._is_answered(study, requests):
-            now = self.directory.owner()
+        while True:
+            now = self.directory.owner()  # before the ledger, which an ending master may write
+            self._latest = study = self._seen()
+            if not self._pending(study, requests):
+                return True
             if now is None or now.token != owner.token:
-                return None
+                return False
             if time.monotonic() > give_up_at:
                 raise StudyLockedError(
                     f"{owner}, which runs the study in {self.directory}, has not answered for "
@@ -360,27 +356,6 @@ class Session:
                 )
             time.sleep(seconds)
             seconds = min(1.2 * seconds, _MOST_MASTER_POLL_SECONDS)
-            study = self._seen()
-        return study
-
-    def _is_answered(self, study: SeenStudy, requests: Mapping[str, Event]) -> bool:
-        """Return whether a master has answered a call.
-
-        Raises:
-            StudyError: It has refused it.
-        """
-        for request, event in requests.items():
-            if (refused := study.refusals.get(request)) is None:
-                return False
-            name = getattr(event, "attempt", None)
-            if refused and name is not None:
-                self._running(study, name)  # says why it is over
-                raise StudyError(f"the study's master refused it: {refused}")
-            if isinstance(event, WorkerJoined) and not refused:
-                program = study.engine.workers.get(event.worker)
-                if event.worker not in study.starts and program and program.is_there:
-                    return False
-        return bool(requests) or not study.is_open
 
     def _seen(self) -> SeenStudy:
         """Return the study as its master has written it until now."""
@@ -389,8 +364,7 @@ class Session:
         events = list(reader.events(after=count - 1))
         if seen is None or any(map(_opens_run, events)):
             self.directory.open(Use.RUN)
-            past = Past.begin(self.directory, reader.facts())
-            seen = SeenStudy(past, FollowedSearch(stored_sampler(past.settings, past.facts)))
+            seen = SeenStudy(*self._begun(reader.facts()))
             events, count = list(reader.events()), 0
         self._of_master = None
         with replay_errors(self.directory):
@@ -427,7 +401,7 @@ class Session:
     def _look_for_master(self) -> None:
         """Raise an error if a master runs the study, and not another program for its moment."""
         owner = self.directory.owner()
-        if owner is None or time.time() - owner.since <= MOMENT_SECONDS:
+        if owner is None or not owner.token or time.time() - owner.since <= MOMENT_SECONDS:
             return
         if owner.token == self._known_master:
             raise MasterRunsError(self.directory, owner)
@@ -472,9 +446,7 @@ class Session:
         self.directory.open(Use.RUN)
         ledger = Ledger.open(self.directory, lock=lock)
         try:
-            past = Past.begin(self.directory, ledger.facts)
-            search = FollowedSearch(stored_sampler(past.settings, past.facts))
-            study = FollowedStudy(ledger, past, search)
+            study = FollowedStudy(ledger, *self._begun(ledger.facts))
             with replay_errors(self.directory):
                 for event in ledger.events():
                     study.follow(event)
@@ -484,6 +456,11 @@ class Session:
             ledger.close()
             raise
         return study
+
+    def _begun(self, facts: StudyFacts) -> tuple[Past, FollowedSearch]:
+        """Return a study and its search before its first event."""
+        past = Past.begin(self.directory, facts)
+        return past, FollowedSearch(stored_sampler(past.settings, past.facts))
 
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
@@ -537,13 +514,6 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     )
 
 
-def _program(lease_seconds: float) -> WorkerJoined:
-    """Return that a program asks for one trial, as a worker with a name of its own."""
-    host = socket.gethostname()
-    worker = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-    return WorkerJoined(time.time(), worker, host, PLACE, lease_seconds=lease_seconds)
-
-
 def _plan(study: SeenStudy, changes: Changes, found: Found | None) -> RunPlan:
     request = resume_request(allowed_changes(changes, study.past), study.past)
     return plan_resume(request, study.past, found or stored_code(study.past), AskersPlaces())
@@ -561,12 +531,18 @@ def _no_trial(study: SeenStudy) -> NoTrialError:
     directory, finish = study.past.directory, study.finish
     if finish is not None:
         return StudyOverError(f"the study in {directory} is over: {finish.reason}")
-    others = plural(len(study.engine.snapshot.running), "trial")
+    running, leased = len(study.engine.snapshot.running), len(study.engine.leased)
+    others = f"other programs have {plural(leased, 'trial')}"
     if study.engine.is_stopping:
-        return NoTrialError(f"the study in {directory} stops; other programs still have {others}")
+        still = f"other programs still have {plural(leased, 'trial')}"
+        return NoTrialError(f"the study in {directory} stops; {still}")
+    if study.engine.snapshot.paused_by:
+        return NoTrialError(f"the study in {directory} is {study.engine.snapshot.stall_reason}")
+    if running > leased:
+        others += f", and the master's workers {running - leased}"
     return NoTrialError(
-        f"no trial of {directory} is free now: other programs have {others}; ask again when one is "
-        "told, or past its lease"
+        f"no trial of {directory} is free now: {others}; ask again when one is told, or past its "
+        "lease"
     )
 
 

@@ -56,6 +56,7 @@ class UserRequest:
         note: What is written, for `NOTE`.
         event: What the program asks for or tells, for `TRAIN`: kind and payload of an event,
             as the ledger has them; the master stamps it.
+        master: The token of the master that is asked, for `TRAIN`: another one does not answer.
     """
 
     name: str
@@ -65,6 +66,7 @@ class UserRequest:
     points: tuple[Mapping[str, object], ...] = ()
     note: Note | None = None
     event: tuple[str, str] | None = None
+    master: str = ""
 
     @property
     def stop_reason(self) -> str:

@@ -16,7 +16,7 @@ from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
-from ..core.messages import Event, Finish, FinishReason, StudyClosed
+from ..core.messages import Event, Finish, FinishReason
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
@@ -37,7 +37,7 @@ from .exit_errors import raise_finish
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .programs import BESIDE_PROGRAMS_SECONDS
-from .recovery import collect, discard_journals
+from .recovery import discard_journals, recovered
 from .resume_checks import Past, refuse_without_code
 from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from .stop_requests import STOP_POLL_SECONDS, StopRequests, end_process
@@ -241,17 +241,13 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
 
 def _recover(ledger: Ledger, past: Past) -> None:
     """Record what attempts have reported while the study had no master."""
-    directory, engine = past.directory, past.engine
-    running = {run.attempt.id: run.attempt for run in engine.snapshot.running}
-    started = [name for name, attempt in running.items() if attempt.started_at is not None]
-    collected = collect(directory, running, past.reports, started=started)
-    if collected:
-        events = [StudyClosed(SystemClock().now()), *collected]
+    events = recovered(past, SystemClock().now())
+    if events:
         for event in events:
             past.handle(event)
-        trials, attempts = engine.take_changes()
+        trials, attempts = past.engine.take_changes()
         ledger.append(events, trials=trials, attempts=attempts)
-    discard_journals(directory)
+    discard_journals(past.directory)
 
 
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
@@ -385,6 +381,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         run.engine,
         lambda: SearchSpace.from_json(run.ledger.facts["space"]),
         run.workers.sized,
+        run.lock.owner.token,
     )
     return StopRequests(
         run.lock,

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..core.attempt import AttemptId
 from ..core.engine.engine import Engine
-from ..core.messages import AttemptEnded, Event, FinishReason, StopRequested, UserRequested
+from ..core.messages import (
+    AttemptEnded,
+    Event,
+    FinishReason,
+    ParametersUsed,
+    Reported,
+    StopRequested,
+    UserRequested,
+)
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..core.user_requests import UserAction, UserRequest
-from ..errors import HptuneError, StudyError
+from ..errors import HptuneError, StudyError, UsageError
 from ..storage.asking import check_exists, check_not_over, new_trials
 from ..storage.ledger.codec import decode_event
 from ..storage.requests import RequestFile
-from .programs import left_without_trial, past_leases, requested
+from .programs import follows, past_leases, without_trial
+
+log = logging.getLogger(__name__)
+
+
+_OF_PROGRAMS = (Reported, ParametersUsed, AttemptEnded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,7 @@ class UserRequests:
         engine: The master's engine.
         space: Returns the search space as it is now.
         sized: Returns the suggestions with the resources that they ask for.
+        token: The master's, which programs name.
         accepted: The configurations that were added; those that are no trials yet will be.
     """
 
@@ -33,6 +49,7 @@ class UserRequests:
     engine: Engine
     space: Callable[[], SearchSpace]
     sized: Callable[[SearchSpace, Sequence[Suggestion]], Sequence[Suggestion]]
+    token: str = ""
     accepted: list[Params] = field(default_factory=list)
 
     def __call__(self, now: float) -> list[Event]:
@@ -42,26 +59,32 @@ class UserRequests:
             now: The present time, in seconds since the epoch.
         """
         events: list[Event] = []
+        told: dict[AttemptId, Event] = {}
         for request in self.file.read():
-            if request.action is UserAction.TRAIN:
-                events += self._trained(request, now, events)
-            else:
+            if request.action is not UserAction.TRAIN:
                 events.append(self._answer(request, now))
-        # After what programs have just told, which may have been in time.
-        return events or [*left_without_trial(self.engine, now), *past_leases(self.engine, now)]
+            elif request.master == self.token:
+                events += (new := self._trained(request, now, told))
+                told.update({each.attempt: each for each in new if isinstance(each, _OF_PROGRAMS)})
+            # Else its program has learned that the earlier master has ended, and asks again.
+        lost = past_leases(self.engine, now, told=told)
+        return [*events, *without_trial(self.engine, now), *lost]
 
     def _trained(
-        self, request: UserRequest, now: float, earlier: Sequence[Event]
+        self, request: UserRequest, now: float, told: Mapping[AttemptId, Event]
     ) -> Sequence[Event]:
-        """Return what a program lets happen, after events that the engine does not know yet."""
+        """Return what a program lets happen, after what the engine does not know yet."""
         answer = UserRequested(now, request.name, request.action, request.by)
-        over = {each.attempt for each in earlier if isinstance(each, AttemptEnded)}
         try:
-            event = decode_event(*request.event) if request.event else None
-            if getattr(event, "attempt", None) in over:
+            event = _event(request)
+            if isinstance(event, _OF_PROGRAMS) and isinstance(
+                told.get(event.attempt), AttemptEnded
+            ):
                 raise StudyError("the trial is over")
-            return [*requested(self.engine, event, now), answer]
-        except StudyError as error:
+            return [*follows(self.engine, event, now), answer]
+        except HptuneError as error:
+            if isinstance(error, UsageError):
+                log.warning("A request of %s is refused: %s", request.by, error)
             return [replace(answer, refused=error.message)]
 
     def _answer(self, request: UserRequest, now: float) -> Event:
@@ -89,3 +112,11 @@ class UserRequests:
             refused, added = error.message, ()
         answer = UserRequested(now, request.name, request.action, request.by, request.trial)
         return replace(answer, added=tuple(added), refused=refused, note=request.note)
+
+
+def _event(request: UserRequest) -> Event | None:
+    """Return what a program asks or tells; None if it cannot be read."""
+    try:
+        return decode_event(*request.event) if request.event else None
+    except StudyError:
+        return None

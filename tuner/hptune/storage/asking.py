@@ -220,11 +220,10 @@ def new_request(
     trial: int | None = None,
     points: Sequence[Mapping[str, object]] = (),
     note: Note | None = None,
-    event: tuple[str, str] | None = None,
 ) -> UserRequest:
     """Return a request of this user, who asks with a tool such as "hptune stop"."""
     by = f"{_user()} ({tool})"
-    return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note, event)
+    return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
 
 
 def _user() -> str:

@@ -29,16 +29,6 @@ _MOST_BYTES = 1_000_000
 """How much of the file is read at once, and so the longest request."""
 
 
-_NO_REQUEST = (
-    ValueError,
-    LookupError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    BaseValidationError,
-)
-
-
 class RequestFile:
     """The requests to the master of one study.
 
@@ -68,6 +58,7 @@ class RequestFile:
             "points": [dict(point) for point in request.points],
             "note": request.note and asdict(request.note),
             "event": request.event,
+            "master": request.master,
         }
         # It begins a line of its own even after one that was not written to its end.
         line = f"\n{json.dumps(fields)}\n".encode()
@@ -121,7 +112,8 @@ def _request(line: bytes) -> UserRequest | None:
             points=tuple(dict(point) for point in found["points"]),
             note=None if note is None else cattrs.structure(note, Note),
             event=None if event is None else (str(event[0]), str(event[1])),
+            master=str(found.get("master", "")),
         )
-    except _NO_REQUEST:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, BaseValidationError):
         # Empty, incomplete or something else, such as a trial Infinity or brackets without end.
         return None
