@@ -288,9 +288,10 @@ class Session:
                 study.happen(StudyClosed(study.now()))  # nothing starts on the last one's workers
             for event in events:
                 try:
-                    study.happen(*follows(study.engine, event, study.now()))
+                    new = follows(study.engine, event, study.now())
                 except StudyError as error:
                     raise self._refused(study, event, error) from None
+                study.happen(*new)
             study.happen(*without_trial(study.engine, study.now()))
             study.stop_if_due()
         return study

@@ -19,14 +19,14 @@ from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Event, Finish, FinishReason
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
-from ..errors import StudyError, UnknownMetricError
+from ..errors import StudyError, StudyLockedError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..files.access import exists, is_file
 from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger
+from ..storage.ledger import Ledger, LedgerReader
 from ..storage.lock import MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural, step_word
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 _READING_NOTE_SECONDS = 2.0
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
+_TURN_SECONDS = 30.0
+_TURN_POLL_SECONDS = 0.01
+"""How long a master waits for its turn among programs that ask, and how often it tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ def resume(
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(directory.acquire())
+        lock = stack.enter_context(acquired(directory))
         ledger = stack.enter_context(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )
@@ -214,6 +217,22 @@ def _noted_events(ledger: Ledger, display: RunDisplay) -> Iterator[Event]:
             note_at += 5 * _READING_NOTE_SECONDS
             display.note(f"reading the study's past: {number / count:.0%} of {count} events")
         yield event
+
+
+def acquired(directory: StudyDirectory) -> MasterLock:
+    """Return the study's lock; programs that ask for its trials have it for moments.
+
+    Raises:
+        StudyLockedError: Another master runs the study, or they are too many.
+    """
+    give_up_at = time.monotonic() + _TURN_SECONDS
+    while True:
+        try:
+            return directory.acquire()
+        except StudyLockedError:
+            if time.monotonic() > give_up_at or LedgerReader(directory).master() is not None:
+                raise
+        time.sleep(_TURN_POLL_SECONDS)
 
 
 def refuse_second_master(directory: StudyDirectory) -> None:
