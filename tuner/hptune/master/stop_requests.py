@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -62,7 +63,7 @@ class StopRequests:
         self._lock = lock
         self._clock = clock
         self._overspent = overspent
-        self._next_poll = 0.0
+        self._polled_at = -math.inf
         self._is_reported = False
         self._signal: signal.Signals | None = None
         self._may_stop = may_stop
@@ -75,8 +76,8 @@ class StopRequests:
         now = self._clock.now()
         self._lock.refresh()
         events: list[Event] = []
-        if now >= self._next_poll:
-            self._next_poll = now + self._poll_seconds()
+        if now >= self._polled_at + self._poll_seconds():
+            self._polled_at = now
             events += self._users(now)
         others = tuple(event for event in events if not isinstance(event, StopRequested))
         if self._is_reported:
