@@ -1,7 +1,8 @@
 """`DIR/requests`: what users ask of the study's master, one JSON object on each line.
 
-The commands (`hptune stop`, `enqueue`, `pause`, `resume`, `note`) and the live page append to the
-file, and the master reads it about once a second. Its answers are in the ledger.
+The commands (`hptune stop`, `enqueue`, `pause`, `resume`, `note`), the live page, and programs that
+ask for trials append to the file. The master reads it about once a second, and 20 times a second
+while programs have trials. Its answers are in the ledger.
 
 The file always exists and is changed in place. NFS clients cache for up to a minute which names
 exist, so a new or renamed file may be seen late. They check the contents of a known file at every
