@@ -31,7 +31,6 @@ from ..core.workers import Phase
 from ..errors import HptuneError
 from ..master.followed_search import FollowedSearch
 from ..master.programs import past_leases, taken
-from ..master.recovery import recovered
 from ..master.resume_checks import Past
 from ..master.suggester import suggested
 from ..storage.artifacts import StudyFiles
@@ -171,10 +170,6 @@ class FollowedStudy(SeenStudy):
         if (finish := self.engine.overspent(now)) is not None:
             return StopRequested(now, finish.finish_reason, finish.reason)
         return None
-
-    def recover(self) -> None:
-        """Take in what attempts have reported since their master died."""
-        self.happen(*recovered(self.past, self.now()))
 
     # --- the ledger -------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from ..errors import (
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.plan import RunPlan
 from ..master.programs import follows, program, without_trial
-from ..master.recovery import discard_journals
+from ..master.recovery import discard_journals, recovered
 from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
     Changes,
@@ -471,26 +471,21 @@ class Session:
         One that has nothing left to do is not opened.
         """
         past = study.past
-        try:
+        with self._recorded(study):
             if not study.is_open:
                 from ..master.run import refuse_second_master  # loads what runs trials
 
                 refuse_second_master(self.directory)
-                study.recover()
+                study.happen(*recovered(past, study.now()))
             plan = _plan(study, changes, found)
             if study.is_open and study.finish is None and _is_same(plan, study):
                 return study
             request = resume_request(allowed_changes(changes, past), past)
             if (over := nothing_left(request, past)) is not None:
                 study.finish = over[0]
-                study.record()
                 return study
             study.happen(plan.opened(at=study.now(), without_master=True))
             study.record(plan.facts())
-        except BaseException:
-            if study.new:
-                self._study = None
-            raise
         discard_journals(self.directory)
         study.ledger.close()
         self._study = self._read(lock)

@@ -36,6 +36,9 @@ from ..text import duration
 BESIDE_PROGRAMS_SECONDS = 0.05
 """How often a master looks for what programs tell while they have trials."""
 
+Told = Reported | ParametersUsed | AttemptEnded
+"""What programs tell of an attempt."""
+
 _NAME = re.compile(r"-(\d{1,9})-[0-9a-f]{8}$")
 """The end of a program's name: its process, and what distinguishes its calls."""
 
@@ -47,8 +50,16 @@ def program(lease_seconds: float) -> WorkerJoined:
     return WorkerJoined(time.time(), name, host, Capacity(()), lease_seconds=float(lease_seconds))
 
 
-def follows(engine: Engine, event: Event | None, at: float) -> Sequence[Event]:
+def follows(
+    engine: Engine, event: Event | None, at: float, *, over: Collection[AttemptId] = ()
+) -> Sequence[Event]:
     """Return what happens by what a program asks or tells.
+
+    Args:
+        engine: The study.
+        event: What the program lets happen.
+        at: The present time, in seconds since the epoch.
+        over: Attempts that have just ended, which the engine does not know.
 
     Raises:
         StudyError: It is refused, as when the trial is over.
@@ -58,16 +69,15 @@ def follows(engine: Engine, event: Event | None, at: float) -> Sequence[Event]:
         case WorkerJoined(worker=name, lease_seconds=float(lease)) if 0 < lease < math.inf:
             if _NAME.search(name):
                 return _joined(engine, replace(event, at=at))
-        case Reported(attempt=attempt) if engine.is_leased(attempt):
-            return (replace(event, at=at),)
-        case ParametersUsed(attempt=attempt, values=values) if engine.is_leased(attempt):
-            trial = engine.trial(attempt.trial)
-            known = {} if trial is None else trial.params  # another process may declare as well
-            return (replace(event, at=at, values={**known, **values}),)
-        case AttemptEnded(attempt=attempt, ending=ending) if engine.is_leased(attempt):
-            return _ended(at, engine.leased[attempt].attempt, ending)
         case Reported() | ParametersUsed() | AttemptEnded():
-            raise StudyError("the trial is over")
+            trial, attempt = engine.trial(event.attempt.trial), event.attempt
+            if trial is None or attempt in over or not engine.is_leased(attempt):
+                raise StudyError("the trial is over")
+            if isinstance(event, AttemptEnded):
+                return _ended(at, engine.leased[attempt].attempt, event.ending)
+            if isinstance(event, ParametersUsed):  # another process may have declared others
+                return (replace(event, at=at, values={**trial.params, **event.values}),)
+            return (replace(event, at=at),)
         case _:
             pass
     raise UsageError("programs ask for trials, report, declare and tell; this is none of that")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _READING_NOTE_SECONDS = 2.0
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
-_TURN_SECONDS = 30.0
+_TURN_SECONDS = 10.0
 _TURN_POLL_SECONDS = 0.01
 """How long a master waits for its turn among programs that ask, and how often it tries."""
 
@@ -230,7 +230,8 @@ def acquired(directory: StudyDirectory) -> MasterLock:
         try:
             return directory.acquire()
         except StudyLockedError:
-            if time.monotonic() > give_up_at or LedgerReader(directory).master() is not None:
+            owner = LedgerReader(directory).master()
+            if time.monotonic() > give_up_at or (owner is not None and owner.token):
                 raise
         time.sleep(_TURN_POLL_SECONDS)
 

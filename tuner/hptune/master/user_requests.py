@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..core.attempt import AttemptId
 from ..core.engine.engine import Engine
-from ..core.messages import (
-    AttemptEnded,
-    Event,
-    FinishReason,
-    ParametersUsed,
-    Reported,
-    StopRequested,
-    UserRequested,
-)
+from ..core.messages import AttemptEnded, Event, FinishReason, StopRequested, UserRequested
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..core.user_requests import UserAction, UserRequest
@@ -24,12 +17,9 @@ from ..errors import HptuneError, StudyError, UsageError
 from ..storage.asking import check_exists, check_not_over, new_trials
 from ..storage.ledger.codec import decode_event
 from ..storage.requests import RequestFile
-from .programs import follows, past_leases, without_trial
+from .programs import Told, follows, past_leases, without_trial
 
 log = logging.getLogger(__name__)
-
-
-_OF_PROGRAMS = (Reported, ParametersUsed, AttemptEnded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +48,30 @@ class UserRequests:
         Args:
             now: The present time, in seconds since the epoch.
         """
-        events: list[Event] = []
-        told: dict[AttemptId, Event] = {}
+        events = list[Event]()
+        told, over = set[AttemptId](), set[AttemptId]()
         for request in self.file.read():
             if request.action is not UserAction.TRAIN:
                 events.append(self._answer(request, now))
             elif request.master == self.token:
-                events += (new := self._trained(request, now, told))
-                told.update({each.attempt: each for each in new if isinstance(each, _OF_PROGRAMS)})
+                new = self._trained(request, now, over)
+                told.update(each.attempt for each in new if isinstance(each, Told))
+                over.update(each.attempt for each in new if isinstance(each, AttemptEnded))
+                events += new
             # Else its program has learned that the earlier master has ended, and asks again.
         lost = past_leases(self.engine, now, told=told)
         return [*events, *without_trial(self.engine, now), *lost]
 
     def _trained(
-        self, request: UserRequest, now: float, told: Mapping[AttemptId, Event]
+        self, request: UserRequest, now: float, over: Collection[AttemptId]
     ) -> Sequence[Event]:
-        """Return what a program lets happen, after what the engine does not know yet."""
+        """Return what a program lets happen; the engine does not know yet what is `over`."""
         answer = UserRequested(now, request.name, request.action, request.by)
+        event = None
+        with contextlib.suppress(StudyError):
+            event = decode_event(*request.event or ("", ""))
         try:
-            event = _event(request)
-            if isinstance(event, _OF_PROGRAMS) and isinstance(
-                told.get(event.attempt), AttemptEnded
-            ):
-                raise StudyError("the trial is over")
-            return [*follows(self.engine, event, now), answer]
+            return [*follows(self.engine, event, now, over=over), answer]
         except HptuneError as error:
             if isinstance(error, UsageError):
                 log.warning("A request of %s is refused: %s", request.by, error)
@@ -112,11 +102,3 @@ class UserRequests:
             refused, added = error.message, ()
         answer = UserRequested(now, request.name, request.action, request.by, request.trial)
         return replace(answer, added=tuple(added), refused=refused, note=request.note)
-
-
-def _event(request: UserRequest) -> Event | None:
-    """Return what a program asks or tells; None if it cannot be read."""
-    try:
-        return decode_event(*request.event) if request.event else None
-    except StudyError:
-        return None
