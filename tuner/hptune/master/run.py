@@ -26,8 +26,8 @@ from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger, LedgerReader
-from ..storage.lock import MasterLock
+from ..storage.ledger import Ledger
+from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural, step_word
 from ..worker.dask.versions import installed
@@ -230,8 +230,11 @@ def acquired(directory: StudyDirectory) -> MasterLock:
         try:
             return directory.acquire()
         except StudyLockedError:
-            owner = LedgerReader(directory).master()
-            if time.monotonic() > give_up_at or (owner is not None and owner.token):
+            owner = directory.owner()
+            is_master = (
+                owner is not None and owner.token and time.time() - owner.since > MOMENT_SECONDS
+            )
+            if is_master or time.monotonic() > give_up_at:
                 raise
         time.sleep(_TURN_POLL_SECONDS)
 
