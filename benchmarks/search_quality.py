@@ -26,7 +26,9 @@ sys.path.insert(
     0, str(HERE.parent / "tuner")
 )  # the peers' environment does not have the project installed
 
-from quality import figures, opponents, problems
+from quality import figures, opponents, problems, workers
+
+from hptune.core.trial import Params
 
 FIRST_SEED = 1000
 
@@ -39,14 +41,15 @@ class Task:
     sampler: str
     version: str
     problem: str
-    batch: int
+    workers: int
     seed: int
     trials: int
 
 
 def main() -> None:
     options = _options()
-    names = options.problems or list(problems.load(options.data).SEARCH)
+    folder = problems.load(options.data)
+    names = options.problems or list(folder.SEARCH)
     # Once, at the start: what runs is the code as it was then, even if its files change.
     versions = {sampler: opponents.version(sampler) for sampler in options.samplers}
     wanted = [
@@ -55,39 +58,40 @@ def main() -> None:
             sampler,
             versions[sampler],
             problem,
-            batch,
+            count,
             FIRST_SEED + seed,
             options.trials,
         )
         # Seed by seed, so that an interrupted run has compared everything with everything.
-        for seed, batch, problem, sampler in itertools.product(
-            range(options.seeds), options.batch, names, options.samplers
+        for seed, count, problem, sampler in itertools.product(
+            range(options.seeds), options.workers, names, options.samplers
         )
     ]
     runs = _results(wanted, options.out, options.jobs)
+    floors = {name: problems.floor(folder.get(name)) for name in names}
     panels = {}
-    for batch in options.batch:
-        of_batch = [run for run in runs if run.batch == batch]
-        by_sampler = figures.cubes(of_batch)
+    for count in options.workers:
+        of_count = [run for run in runs if run.workers == count]
+        by_sampler = figures.cubes(of_count, floors)
         by_sampler = {name: by_sampler[name] for name in options.samplers}
-        panels[batch] = by_sampler
+        panels[count] = by_sampler
         cpu = {
-            name: sum(run.cpu_seconds for run in of_batch if run.sampler == name)
-            / sum(len(run.scores) for run in of_batch if run.sampler == name)
+            name: sum(run.cpu_seconds for run in of_count if run.sampler == name)
+            / sum(len(run.scores) for run in of_count if run.sampler == name)
             for name in options.samplers
         }
         failed = {
-            name: [len(run.failures) for run in of_batch if run.sampler == name]
+            name: [len(run.failures) for run in of_count if run.sampler == name]
             for name in options.samplers
         }
-        how = "One after the other" if batch == 1 else f"Batches of {batch}"
+        how = "One after the other" if count == 1 else f"{count} workers"
         print(f"\n**{how}**, {len(names)} problems, {options.seeds} seeds\n")
         print(figures.table(by_sampler, cpu, failed))
         print()
         if len(by_sampler) > 1:
             print(figures.difference_table(by_sampler))
             print()
-        print(figures.problem_table(by_sampler, sorted(names)))
+        print(figures.problem_table(by_sampler, floors))
     if options.plot:
         figures.plot(panels, options.plot)
         print(f"\nPlot: {options.plot}")
@@ -95,7 +99,7 @@ def main() -> None:
 
 def _results(wanted: Sequence[Task], path: Path, jobs: int) -> list[figures.Run]:
     """Return all wanted runs; those that the file lacks are run and added to it."""
-    keys = {(t.sampler, t.version, t.problem, t.batch, t.seed): t for t in wanted}
+    keys = {(t.sampler, t.version, t.problem, t.workers, t.seed): t for t in wanted}
     known = {run.key: run for run in _read(path) if run.key in keys}
     missing = [task for key, task in keys.items() if key not in known]
     print(f"{len(known)} of {len(keys)} runs are in {path}; {len(missing)} to do", flush=True)
@@ -124,6 +128,8 @@ def _read(path: Path) -> Iterator[figures.Run]:
             fields = json.loads(line)
         except json.JSONDecodeError:
             continue  # cut off when a run was interrupted
+        if "workers" not in fields:
+            continue  # of an earlier version, which had batches
         yield figures.Run(
             **{
                 **fields,
@@ -136,33 +142,52 @@ def _read(path: Path) -> Iterator[figures.Run]:
 def _run(task: Task) -> figures.Run:
     problem = problems.load(task.folder).get(task.problem)
     space = problems.space_of(problem)
-    best, spent = math.inf, 0.0
+    best = math.inf
     scores: list[float] = []
     failures: list[int] = []
-    begin = time.process_time()
-    search = opponents.opponent(task.sampler, problem, space, seed=task.seed)
-    while len(scores) < task.trials:
-        asked = search.ask(min(task.batch, task.trials - len(scores)))
-        spent += time.process_time() - begin
-        values = [float(problem(dict(params))) for params in asked]
-        begin = time.process_time()
-        search.tell(values)
-        for value in values:
-            if math.isnan(value):
-                failures.append(len(scores))
+    search = _Timed(opponents.opponent(task.sampler, problem, space, seed=task.seed))
+    for number, params in workers.ended_trials(
+        search.ask,
+        lambda params: problems.seconds(task.problem, problem, params),
+        trials=task.trials,
+        workers=task.workers,
+    ):
+        value = float(problem(dict(params)))
+        search.tell(number, value)
+        if math.isnan(value):
+            failures.append(len(scores))
+        else:
             best = min(best, value)
-            scores.append(round(problems.score(problem, best), 4))
-    spent += time.process_time() - begin
+        scores.append(round(problems.score(problem, best), 4))
     return figures.Run(
         sampler=task.sampler,
         version=task.version,
         problem=task.problem,
-        batch=task.batch,
+        workers=task.workers,
         seed=task.seed,
         scores=tuple(scores),
         failures=tuple(failures),
-        cpu_seconds=round(spent, 5),
+        cpu_seconds=round(search.cpu_seconds, 5),
     )
+
+
+class _Timed:
+    """A search whose CPU time is counted."""
+
+    def __init__(self, search: opponents.Opponent) -> None:
+        self._search = search
+        self.cpu_seconds = 0.0
+
+    def ask(self, number: int) -> Params:
+        begin = time.process_time()
+        params = self._search.ask(number)
+        self.cpu_seconds += time.process_time() - begin
+        return params
+
+    def tell(self, number: int, value: float) -> None:
+        begin = time.process_time()
+        self._search.tell(number, value)
+        self.cpu_seconds += time.process_time() - begin
 
 
 def _options() -> argparse.Namespace:
@@ -179,7 +204,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--trials", type=int, default=100, help="in each run")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="trials at once")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 8], help="trials at once")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--out", type=Path, default=HERE / "results/search_quality.jsonl")
     parser.add_argument("--plot", type=Path, help="where to draw; needs matplotlib")

@@ -304,9 +304,6 @@ def test_pruners_are_pure_and_the_core_knows_none() -> None:
     assert named(rule) == []
 
 
-UNKNOWN_TO_WORKERS = ("engine", "packing", "sampler")
-
-
 def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
     rule = [
         each

@@ -22,17 +22,17 @@ class Run:
         sampler: The search's name.
         version: The version of the code that the result is valid for.
         problem: The problem's name.
-        batch: How many trials ran at once.
+        workers: How many trials ran at once.
         seed: The seed.
-        scores: The best score so far, after each trial.
-        failures: Numbers of the trials that failed.
+        scores: The best score so far, after each trial that ended; without the problem's floor.
+        failures: Places, in the order of the ends, of the trials that failed.
         cpu_seconds: CPU time of `ask` and `tell` for all trials together.
     """
 
     sampler: str
     version: str
     problem: str
-    batch: int
+    workers: int
     seed: int
     scores: tuple[float, ...]
     failures: tuple[int, ...]
@@ -41,14 +41,17 @@ class Run:
     @property
     def key(self) -> tuple[str, str, str, int, int]:
         """Identity of the run: a second one with the same key is not needed."""
-        return (self.sampler, self.version, self.problem, self.batch, self.seed)
+        return (self.sampler, self.version, self.problem, self.workers, self.seed)
 
 
 Cube = NDArray[np.float64]  # problems x seeds x trials
 
 
-def cubes(runs: Iterable[Run]) -> dict[str, Cube]:
-    """Return the scores of each sampler, over the problems and seeds that all of them have."""
+def cubes(runs: Iterable[Run], floors: Mapping[str, float]) -> dict[str, Cube]:
+    """Return the scores of each sampler, over the problems and seeds that all of them have.
+
+    No score is below the floor of its problem.
+    """
     found: dict[str, dict[tuple[str, int], tuple[float, ...]]] = {}
     for run in runs:
         found.setdefault(run.sampler, {})[run.problem, run.seed] = run.scores
@@ -59,7 +62,7 @@ def cubes(runs: Iterable[Run]) -> dict[str, Cube]:
     if not full:
         return {}
     return {
-        sampler: np.array([[scores[p, s] for s in full] for p in problems])
+        sampler: np.array([[np.maximum(scores[p, s], floors[p]) for s in full] for p in problems])
         for sampler, scores in found.items()
     }
 
@@ -80,27 +83,39 @@ def table(
 ) -> str:
     """Return scores, ranks and costs as Markdown."""
     marks = _marks(by_sampler)
-    last = np.array([cube[:, :, marks[-1] - 1] for cube in by_sampler.values()])
-    ranks = (last[:, None] > last[None]).sum(1) + ((last[:, None] == last[None]).sum(1) + 1) / 2
     lines = [
-        "| search | " + " | ".join(f"score @{mark}" for mark in marks) + f" | rank @{marks[-1]} | "
+        "| search | " + " | ".join(f"score @{mark} | rank @{mark}" for mark in marks) + " | "
         "CPU ms per trial | failed | after the second |",
-        "|---" * (len(marks) + 5) + "|",
+        "|---" * (2 * len(marks) + 4) + "|",
     ]
+    ranks = {mark: _ranks([cube[:, :, mark - 1] for cube in by_sampler.values()]) for mark in marks}
     for place, (name, cube) in enumerate(by_sampler.items()):
         cells = []
         for mark in marks:
-            low, high = interval(cube[:, :, mark - 1])
-            cells.append(f"{cube[:, :, mark - 1].mean():.2f} ({low:.2f} to {high:.2f})")
-        cells += [f"{ranks[place].mean():.2f}", f"{1000 * cpu[name]:.2f}"]
+            for values in (cube[:, :, mark - 1], ranks[mark][place]):
+                low, high = interval(values)
+                cells.append(f"{values.mean():.2f} ({low:.2f} to {high:.2f})")
         counts = np.array(failed[name])
-        cells += [f"{counts.mean():.2f}", f"{np.maximum(counts - 2, 0).mean():.2f}"]
+        cells += [f"{1000 * cpu[name]:.2f}", f"{counts.mean():.2f}"]
+        cells.append(f"{np.maximum(counts - 2, 0).mean():.2f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
+def _ranks(scores: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the rank of each search for each problem and seed; equal scores share the mean."""
+    stacked = np.array(scores)
+    better = (stacked[:, None] > stacked[None]).sum(axis=1)
+    equal = (stacked[:, None] == stacked[None]).sum(axis=1)
+    ranks: NDArray[np.float64] = better + (equal + 1) / 2
+    return ranks
+
+
 def difference_table(by_sampler: Mapping[str, Cube]) -> str:
-    """Return the score of the first search minus that of each other one, as Markdown."""
+    """Return the score of the first search minus that of each other one, as Markdown.
+
+    The second row of each says what difference could have been seen: half the interval's width.
+    """
     marks = _marks(by_sampler)
     (first, own), *others = by_sampler.items()
     lines = [
@@ -108,12 +123,14 @@ def difference_table(by_sampler: Mapping[str, Cube]) -> str:
         "|---" * (len(marks) + 1) + "|",
     ]
     for name, cube in others:
-        cells = []
+        cells, visible = [], []
         for mark in marks:
             difference = own[:, :, mark - 1] - cube[:, :, mark - 1]
             low, high = interval(difference)
             cells.append(f"{difference.mean():+.2f} ({low:+.2f} to {high:+.2f})")
+            visible.append(f"{(high - low) / 2:.2f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append("| … could have seen | " + " | ".join(visible) + " |")
     return "\n".join(lines)
 
 
@@ -122,20 +139,20 @@ def _marks(by_sampler: Mapping[str, Cube]) -> list[int]:
     return [mark for mark in CHECKPOINTS if mark <= trials] or [trials]
 
 
-def problem_table(by_sampler: Mapping[str, Cube], problems: Sequence[str]) -> str:
-    """Return the mean score of each problem after the last trial, as Markdown."""
+def problem_table(by_sampler: Mapping[str, Cube], floors: Mapping[str, float]) -> str:
+    """Return the mean score of each problem after the last trial, and its floor, as Markdown."""
     lines = [
-        "| problem | " + " | ".join(by_sampler) + " |",
-        "|---" * (len(by_sampler) + 1) + "|",
+        "| problem | floor | " + " | ".join(by_sampler) + " |",
+        "|---" * (len(by_sampler) + 2) + "|",
     ]
-    for place, problem in enumerate(problems):
+    for place, problem in enumerate(sorted(floors)):
         means = (f"{cube[place, :, -1].mean():.2f}" for cube in by_sampler.values())
-        lines.append(f"| {problem} | " + " | ".join(means) + " |")
+        lines.append(f"| {problem} | {floors[problem]:.2f} | " + " | ".join(means) + " |")
     return "\n".join(lines)
 
 
 def plot(panels: Mapping[int, Mapping[str, Cube]], path: Path) -> None:
-    """Draw the mean score over the trials, one panel for each batch size.
+    """Draw the mean score over the trials, one panel for each number of workers.
 
     Raises:
         ImportError: There is no matplotlib.
@@ -148,10 +165,10 @@ def plot(panels: Mapping[int, Mapping[str, Cube]], path: Path) -> None:
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False, sharey=True
     )
-    for axis, (batch, by_sampler) in zip(axes[0], panels.items(), strict=True):
+    for axis, (workers, by_sampler) in zip(axes[0], panels.items(), strict=True):
         for name, cube in by_sampler.items():
             axis.plot(np.arange(1, cube.shape[2] + 1), cube.mean(axis=(0, 1)), label=name)
-        axis.set_title("one after the other" if batch == 1 else f"batches of {batch}")
+        axis.set_title("one after the other" if workers == 1 else f"{workers} workers")
         axis.set_xlabel("trials")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("mean score (log10 of the regret)")

@@ -1,4 +1,4 @@
-"""One interface to all searches: `ask` for a batch of configurations, `tell` their values."""
+"""One interface to all searches: `ask` for the configuration of a trial, `tell` its value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import hptune
 from hptune.core.space.space import SearchSpace
-from hptune.core.trial import Direction, Params, Suggestion, Trial, TrialState
+from hptune.core.trial import Direction, Params, Trial, TrialState
 from hptune.samplers.registry import SAMPLERS, SamplerOptions, make_sampler
 
 
@@ -23,12 +23,12 @@ class Opponent(abc.ABC):
     """Search that minimises; one object for each run."""
 
     @abc.abstractmethod
-    def ask(self, count: int) -> Sequence[Params]:
-        """Return the next configurations, to be evaluated at the same time."""
+    def ask(self, number: int) -> Params:
+        """Return the configuration of the trial with this number, which runs from now on."""
 
     @abc.abstractmethod
-    def tell(self, values: Sequence[float]) -> None:
-        """Report the values of the last proposed configurations, in order."""
+    def tell(self, number: int, value: float) -> None:
+        """Report the value of a running trial; NaN if it failed."""
 
 
 class Own(Opponent):
@@ -37,26 +37,22 @@ class Own(Opponent):
     def __init__(self, name: str, space: SearchSpace, seed: int) -> None:
         options = SamplerOptions(space=space, seed=seed, directions=(Direction.MIN,))
         self._sampler = make_sampler(name, options)
-        self._asked: list[Suggestion] = []
-        self._ended = 0
+        self._running: dict[int, Trial] = {}
 
-    def ask(self, count: int) -> Sequence[Params]:
-        self._asked = self._sampler.ask(range(self._ended, self._ended + count))
-        self._tell(TrialState.WAITING, [None] * len(self._asked))
-        return [suggestion.params for suggestion in self._asked]
+    def ask(self, number: int) -> Params:
+        (suggestion,) = self._sampler.ask([number])
+        trial = Trial(number, suggestion.params, suggestion.origin, TrialState.WAITING)
+        self._running[number] = trial
+        self._sampler.tell(trial)
+        return trial.params
 
-    def tell(self, values: Sequence[float]) -> None:
-        self._tell(TrialState.COMPLETE, values)
-        self._ended += len(self._asked)
-
-    def _tell(self, state: TrialState, values: Sequence[float | None]) -> None:
-        for number, (asked, value) in enumerate(
-            zip(self._asked, values, strict=True), start=self._ended
-        ):
-            trial = Trial(number, asked.params, asked.origin, state, value=value)
-            if value is not None and math.isnan(value):
-                trial = dataclasses.replace(trial, state=TrialState.FAILED, value=None)
-            self._sampler.tell(trial)
+    def tell(self, number: int, value: float) -> None:
+        trial = self._running.pop(number)
+        if math.isnan(value):
+            ended = dataclasses.replace(trial, state=TrialState.FAILED)
+        else:
+            ended = dataclasses.replace(trial, state=TrialState.COMPLETE, value=value)
+        self._sampler.tell(ended)
 
 
 class Optuna(Opponent):
@@ -68,15 +64,14 @@ class Optuna(Opponent):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._study = optuna.create_study(sampler=sampler)
         self._problem = problem
-        self._asked: list[Any] = []
+        self._running: dict[int, Any] = {}
 
-    def ask(self, count: int) -> Sequence[Params]:
-        self._asked = [self._study.ask() for _ in range(count)]
-        return [self._fill(trial) for trial in self._asked]
+    def ask(self, number: int) -> Params:
+        trial = self._running[number] = self._study.ask()
+        return self._fill(trial)
 
-    def tell(self, values: Sequence[float]) -> None:
-        for trial, value in zip(self._asked, values, strict=True):
-            self._study.tell(trial, value)
+    def tell(self, number: int, value: float) -> None:
+        self._study.tell(self._running.pop(number), value)
 
     def _fill(self, trial: Any) -> Params:
         chosen: dict[str, Any] = {}
@@ -105,7 +100,10 @@ def _optuna_gp(seed: int) -> Any:
 
 
 class Skopt(Opponent):
-    """scikit-optimize's Optimizer with a Gaussian process; it knows no conditions."""
+    """scikit-optimize's Optimizer with a Gaussian process; it knows no conditions.
+
+    Running trials count as the best value, as in its own batches.
+    """
 
     def __init__(self, problem: Any, seed: int) -> None:
         import skopt
@@ -114,18 +112,21 @@ class Skopt(Opponent):
         self._optimizer = skopt.Optimizer(
             [_skopt_dimension(p) for p in problem.space], base_estimator="GP", random_state=seed
         )
-        self._asked: list[Any] = []
+        self._seed = seed
+        self._running: dict[int, Any] = {}
 
-    def ask(self, count: int) -> Sequence[Params]:
+    def ask(self, number: int) -> Params:
+        optimizer, running = self._optimizer, [*self._running.values()]
         with _unwarned():
-            self._asked = (
-                [self._optimizer.ask()] if count == 1 else self._optimizer.ask(n_points=count)
-            )
-        return [self._active(point) for point in self._asked]
+            if running:
+                optimizer = optimizer.copy(random_state=self._seed + number)
+                optimizer.tell(running, [min(optimizer.yi, default=0.0)] * len(running))
+            point = self._running[number] = optimizer.ask()
+        return self._active(point)
 
-    def tell(self, values: Sequence[float]) -> None:
+    def tell(self, number: int, value: float) -> None:
         with _unwarned():
-            self._optimizer.tell(self._asked, list(values))
+            self._optimizer.tell(self._running.pop(number), value)
 
     def _active(self, point: Sequence[Any]) -> Params:
         chosen: dict[str, Any] = {}

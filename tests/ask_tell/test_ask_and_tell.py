@@ -269,12 +269,12 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
 # --- spaces ---------------------------------------------------------------------------------
 
 TOML = """
-units = {kind = "Int", min_value = 16, max_value = 256, sampling = "log"}
+units = {type = "int", min_value = 16, max_value = 256, sampling = "log"}
 act = ["relu", "tanh"]
 depth = 3
 """
 JSON = {
-    "units": {"kind": "int", "min_value": 16, "max_value": 256, "sampling": "log"},
+    "units": {"type": "int", "min_value": 16, "max_value": 256, "sampling": "log"},
     "act": ["relu", "tanh"],
     "depth": 3,
 }
@@ -358,9 +358,10 @@ def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> Non
     ("space", "message"),
     [
         (3, "space is 3; allowed are a mapping"),
-        ({"x": {"kind": "Double"}}, "x is {'kind': 'Double'}; its kind must be one of Int"),
+        ({"x": {"type": "double"}}, "type of x is 'double'; allowed are float, int"),
         ({"x": hptune.Float(2.0, 1.0)}, "x"),
-        ("gone.toml", r"the space in gone\.toml cannot be read"),
+        ([1, 2], "1 is not a known hyperparameter; allowed are Float, Int"),
+        ("gone.toml", r"the search space in gone\.toml cannot be read"),
         ("space.yaml", r"space is 'space\.yaml'; allowed are"),
     ],
 )

@@ -405,3 +405,17 @@ def test_wait_beside_a_master(path: Path, cli: InProcess) -> None:
         ended = cli("wait", path, "--until", "trial", "--timeout", "20s")
         teller.join()
     assert (ended.code, ended.out) == (0, "trial 0: complete 0.5\n")
+
+
+def test_a_result_counts_if_its_program_has_not_learned_of_a_masters_stop(path: Path) -> None:
+    study = opened(path, trials=9)
+    for _ in range(2):
+        study.ask().report(1, loss=0.5)
+    with beside(path) as master:
+        study.asked_trial(0).report(2, loss=0.5)
+        master.stop()
+        study.asked_trial(1).report(2, loss=0.4)
+        other = AskedStudy(Session(StudyDirectory(path)))
+        assert other.tell(0, loss=0.25).state is COMPLETE
+        assert other.tell(1, loss=0.25).state is WAITING, "it has learned of the stop"
+    check_whole(path)

@@ -13,6 +13,7 @@ import hptune
 from asked_studies import Clock, opened, states
 from hptune.ask_tell import followed
 from hptune.ask_tell.followed import FollowedStudy
+from hptune.ask_tell.session import Session
 from hptune.core.attempt import Cause
 from hptune.core.messages import Command, Event
 from hptune.core.trial import TrialState
@@ -94,6 +95,26 @@ def test_a_trial_that_another_process_was_told_to_stop_is_pruned(path: Path) -> 
         theirs.report(1, loss=9.0)
         assert theirs.should_stop()
     assert states(study)[1] is TrialState.PRUNED
+
+
+@pytest.mark.parametrize("reports_after_the_stop", [False, True])
+@pytest.mark.parametrize("is_other_process", [False, True])
+@pytest.mark.parametrize("by", ["user", "time limit"])
+def test_a_result_counts_if_its_program_has_not_learned_of_the_stop(
+    path: Path, clock: Clock, by: str, *, is_other_process: bool, reports_after_the_stop: bool
+) -> None:
+    study = opened(path, epochs=9, timeout="1h")
+    trial = study.ask()
+    trial.report(1, loss=0.5)
+    if by == "user":
+        assert Session(StudyDirectory(path)).stop("stopped by ada")
+    else:
+        clock.ahead_seconds = 3601.0
+    if reports_after_the_stop:
+        trial.report(2, loss=0.4)
+        assert trial.should_stop()
+    told = study.tell(trial.number if is_other_process else trial, loss=0.1)
+    assert told.state is (WAITING if reports_after_the_stop else COMPLETE)
 
 
 def test_an_exception_is_a_reason(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,21 @@ def test_jobs_are_closed_once_also_if_no_scheduler_answers(
     workers.close()
     workers.close()
     assert jobs.calls == ["close by force", "close"]
+
+
+def test_dask_logs_nothing_where_a_program_shows_all_logs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Logging(FakeWorkers):
+        def _make(self, security: Any) -> JobQueueCluster:
+            logging.getLogger("distributed.scheduler").info("Scheduler at: tls://node1")
+            return super()._make(security)
+
+    caplog.set_level(logging.INFO, "distributed")
+    run: Any = type("Run", (), {"name": "hptune-1"})()
+    with pytest.raises(UsageError, match="no partition"):
+        Logging(ConfigError("there is no partition 'gpu'")).open(run)
+    assert caplog.messages == []
 
 
 def test_a_cluster_that_cannot_be_made_can_be_closed() -> None:

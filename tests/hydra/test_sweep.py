@@ -55,6 +55,7 @@ APP = """
         assert OmegaConf.get_type(config.db) is Database
         assert config.where == "abab"
         assert HydraConfig.get().runtime.output_dir == os.getcwd()
+        assert os.environ.get("OF_THE_APP") == "root", "the trials' fork server is older"
         logging.getLogger("app").info("at %s", config.lr)
         if config.fails and config.db.port == 2:
             raise ValueError("no database")
@@ -63,6 +64,7 @@ APP = """
         return [config.lr, config.db.port] if config.several else config.lr + config.db.port
 
     if __name__ == "__main__":
+        os.environ["OF_THE_APP"] = "root"
         app()
 """
 
@@ -74,10 +76,14 @@ def multirun(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Multirun:
     """Return a function that runs the application in this process, and its trials in others."""
+    if sys.version_info >= (3, 14):
+        pytest.skip("no application of Hydra 1.3 starts in Python 3.14: its help text is refused")
     path = cli.file("app.py", APP)
+    monkeypatch.setenv("OF_THE_APP", "")  # and it is removed again
     monkeypatch.setattr(Singleton, "_instances", {**Singleton._instances})
     common = ("-m", "hydra/sweeper=hptune", "hydra/hydra_logging=none", "hydra.job.chdir=true",
-              "hydra.sweep.dir=sweep", "hydra.sweeper.executor=joblib")  # fmt: skip
+              "hydra.sweep.dir=sweep", "hydra.sweeper.executor=joblib",
+              "hydra.job.env_copy=[OF_THE_APP]")  # fmt: skip
 
     def run(*overrides: str) -> Ended:
         monkeypatch.setattr(sys, "argv", [str(path), *common, *overrides])
@@ -129,9 +135,6 @@ def test_a_multirun_is_a_study_that_the_same_command_continues(multirun: Multiru
     assert ended.code == 0, ended.err
     assert len(study.trials) == 4
     assert "resumed" in ended.err
-    ended = multirun("db=here", *searched[1:], *fixed, "hydra.sweeper.trials=5")
-    assert (ended.code, len(study.trials)) == (2, 4)
-    assert "hydra.sweep.dir=sweep hydra.sweeper.accept_space=True" in ended.err
 
 
 def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
@@ -154,13 +157,11 @@ def test_several_objectives_are_a_list(multirun: Multirun) -> None:
 @pytest.mark.parametrize(
     ("overrides", "code", "words"),
     [
-        (["hydra.sweeper.trials=0"], 2, "Error: trials is 0"),
         (["hydra.sweeper.n_trials=9"], 2, "did you mean trials?"),
         (["hydra.sweeper.direction=max"], 2, "allowed are minimize and maximize"),
         (["hydra.sweeper.direction=[minimize]", "hydra.sweeper.objective=[a,b]"], 2, "(a, b)"),
         (["hydra.launcher._target_=some.Launcher"], 2, "hptune itself runs the trials"),
         (["lr=interval(1, 0)"], 2, "Error: lr: the lower bound"),
-        (["fails=maybe,true"], 1, "not a valid bool"),
         (["unknown=1,2"], 1, "Could not override 'unknown'"),
     ],
 )

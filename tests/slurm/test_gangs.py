@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, wait_for
-from slurm_studies import GPUS, finish, job_ids, model, reached, start
+from slurm_studies import GPUS, finish, gangs, job_ids, model, reached, start
 
 PAIRS = GPUS + "nodes = 2\ntrials_per_job = 1\n"
 OPTIONS = ("--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
-
-
-def gangs(hptune: Hptune) -> list[tuple[str, str]]:
-    """Return the gangs whose workers have joined, and their nodes."""
-    found = rows(hptune.study(), "SELECT payload FROM events WHERE kind = 'WorkerJoined'")
-    joined = [json.loads(row["payload"]) for row in found]
-    return sorted((each["gang"], each["node"]) for each in joined)
 
 
 @pytest.mark.slow  # met in test_trials_on_two_nodes too

@@ -16,7 +16,7 @@ import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, Started, rows, trials, wait_for
 from requirements import require
-from slurm_studies import GPUS, SLICES, go, job_ids, start
+from slurm_studies import GPUS, SLICES, gangs, go, job_ids, start
 
 PAIR = ("--trials", 1, "--nodes-per-trial", 2, "--gpus-per-trial", 2)
 JOB_OF_TWO = GPUS + "nodes = 2\n"
@@ -150,13 +150,6 @@ def check_ranks(hptune: Hptune, *, epochs: int) -> None:
     ends = [0, *(each["last"] for each in first)]
     assert [each["first"] for each in first] == [last + 1 for last in ends[:-1]]
     assert ends[-1] == epochs
-
-
-def gangs(hptune: Hptune) -> list[tuple[str, str]]:
-    """Return the gangs whose workers have joined, and their nodes."""
-    found = rows(hptune.study(), "SELECT payload FROM events WHERE kind = 'WorkerJoined'")
-    joined = [json.loads(row["payload"]) for row in found]
-    return sorted((each["gang"], each["node"]) for each in joined)
 
 
 def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(

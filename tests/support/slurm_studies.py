@@ -88,3 +88,10 @@ def reached(study: Path, step: int, *, count: int = 1) -> bool:
 
 def job_ids(slurm: PrivateSlurm) -> set[str]:
     return {line.split()[0] for line in slurm.jobs() if line.split()[1] != "COMPLETING"}
+
+
+def gangs(hptune: Hptune) -> list[tuple[str, str]]:
+    """Return the gangs whose workers have joined, and their nodes."""
+    found = rows(hptune.study(), "SELECT payload FROM events WHERE kind = 'WorkerJoined'")
+    joined = [json.loads(row["payload"]) for row in found]
+    return sorted((each["gang"], each["node"]) for each in joined)

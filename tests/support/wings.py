@@ -66,6 +66,7 @@ WINGS = {
             "hptune.cli.running": "`hptune resume` opens a study without code to programs",
             "hptune.cli.asking": "`hptune stop` ends a study that programs have open",
         },
+        uses=("programs",),
     ),
     "parallel": Wing(
         (
@@ -176,7 +177,11 @@ WINGS = {
     ),
     "hydra": Wing(("hptune.hydra", "hydra_plugins")),
     "programs": Wing(
-        ("hptune.user_code.programs", "hptune.training.program"),
+        (
+            "hptune.user_code.programs",
+            "hptune.user_code.space_tables",
+            "hptune.training.program",
+        ),
         doors={"hptune.cli.programs": "--command tunes any program"},
         open_doors={
             "hptune.user_code.user_errors": "errors leave out the file that --command writes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -14,19 +13,13 @@ import pytest
 from hptune.core.data_parallel import BatchRule, DataParallel
 from hptune.errors import ModelFileError
 from hptune.training.strategies.base import Method, Strategy
+from parallel_fits import train_by
 
 # NumPy warns of Keras's own variables on TensorFlow.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 X = np.ones((32, 3), "float32")
 Y = np.ones((32, 1), "float32")
-
-
-def train_by(strategy: Strategy) -> AbstractContextManager[list[Any]]:
-    # Here, as it imports Keras, and every process of the tests collects this file.
-    from hptune.training.strategies import fit_calls
-
-    return fit_calls.train_by(strategy)
 
 
 def as_array(variable: Any) -> Any:

@@ -30,7 +30,7 @@ from ..core.user_requests import UserAction
 from ..core.workers import Phase
 from ..errors import HptuneError
 from ..master.followed_search import FollowedSearch
-from ..master.programs import past_leases, taken
+from ..master.programs import taken
 from ..master.resume_checks import Past
 from ..master.suggester import suggested
 from ..storage.artifacts import StudyFiles
@@ -148,13 +148,6 @@ class FollowedStudy(SeenStudy):
                         self._facts["ended"] = {"finish_reason": str(kind), "reason": reason}
                     case _:
                         pass
-
-    def end_what_is_over(self) -> None:
-        """End the attempts that are past their leases, and the study if its time or budget is."""
-        if self.finish is not None:
-            return
-        self.happen(*past_leases(self.engine, self.now()))
-        self.stop_if_due()
 
     def stop_if_due(self) -> None:
         """Stop the study if its time or its budget is over."""

@@ -39,7 +39,7 @@ from ..errors import (
 )
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.plan import RunPlan
-from ..master.programs import follows, program, without_trial
+from ..master.programs import follows, past_leases, program, without_trial
 from ..master.recovery import discard_journals, recovered
 from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
@@ -165,7 +165,8 @@ class Session:
             TrialOverError: The attempt is over.
         """
         study = self._call([Reported(time.time(), name, report)])
-        return self._running(study, name).halt
+        leased = self._running(study, name)
+        return leased.halt if leased.is_told else None
 
     def declare(self, used: ParametersUsed) -> None:
         """Record hyperparameters that a trial has used, or has not, beyond what was suggested."""
@@ -282,10 +283,11 @@ class Session:
             if not study.is_open:
                 return study  # it is over
         with self._recorded(study):
-            if asks:
-                study.end_what_is_over()
+            if asks and study.finish is None:
+                study.happen(*past_leases(study.engine, study.now()))
             elif not (study.is_open or study.is_closed):
                 study.happen(StudyClosed(study.now()))  # nothing starts on the last one's workers
+            study.stop_if_due()  # before a report, whose answer has the order to stop
             for event in events:
                 try:
                     new = follows(study.engine, event, study.now())
@@ -293,7 +295,6 @@ class Session:
                     raise self._refused(study, event, error) from None
                 study.happen(*new)
             study.happen(*without_trial(study.engine, study.now()))
-            study.stop_if_due()
         return study
 
     @contextlib.contextmanager

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import json
-import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.space.space import SearchSpace
-from ..errors import SpaceError, UsageError
+from ..errors import UsageError
 from ..training.hyperparameters import HyperParameters
 from ..user_code.model_file import Found, ObjectiveSource, SourceKind
+from ..user_code.space_tables import Declaration, declarations, read_file
 
-KINDS = ("Int", "Float", "Choice", "Boolean", "Fixed")
 _FORMS = (
     'a mapping such as {"lr": hptune.Float(1e-4, 0.1, sampling="log")}, a function of hp, the path '
     "of a .toml or .json file, or that of a model file"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """A hyperparameter without its name.
-
-    Attributes:
-        kind: The method of `hp` that declares it.
-        arguments: The arguments of that method after the name.
-        options: Its keyword arguments.
-    """
-
-    kind: str
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
 
 
 def _declaring(kind: str) -> Callable[..., Declaration]:
@@ -44,8 +26,7 @@ def _declaring(kind: str) -> Callable[..., Declaration]:
     signature = inspect.Signature(parameters, return_annotation="Declaration")
 
     def declare(*arguments: Any, **options: Any) -> Declaration:
-        signature.bind(*arguments, **options)
-        return Declaration(kind, arguments, options)
+        return Declaration(kind, signature.bind(*arguments, **options).arguments)
 
     declare.__name__ = declare.__qualname__ = kind
     declare.__doc__ = getattr(HyperParameters, kind).__doc__
@@ -53,7 +34,7 @@ def _declaring(kind: str) -> Callable[..., Declaration]:
     return declare
 
 
-Int, Float, Choice, Boolean, Fixed = map(_declaring, KINDS)
+Int, Float, Choice, Boolean, Fixed = map(_declaring, ("Int", "Float", "Choice", "Boolean", "Fixed"))
 
 
 def read_space(space: Any) -> tuple[Found, ObjectiveSource]:
@@ -83,49 +64,19 @@ def _declared(space: Any) -> SearchSpace:
     if isinstance(space, SearchSpace):
         return space
     if isinstance(space, str | Path):
-        space = _from_file(Path(space))
+        if Path(space).suffix.lower() not in (".toml", ".json"):
+            raise UsageError(f"space is {str(space)!r}; allowed are {_FORMS}")
+        space = read_file(Path(space))
     if callable(getattr(space, "get_config", None)):
         return SearchSpace.from_json(space.get_config()["space"])
     if isinstance(space, list):
         return SearchSpace.from_json(space)
     hp = HyperParameters()
     if isinstance(space, Mapping):
-        for name, value in space.items():
-            each = _declaration(name, value)
-            try:
-                getattr(hp, each.kind)(name, *each.arguments, **each.options)
-            except TypeError as error:
-                raise SpaceError(f"{name}: {error}") from error
+        for name, each in declarations(space).items():
+            getattr(hp, each.kind)(name, **each.options)
     elif callable(space):
         space(hp)
     else:
         raise UsageError(f"space is {space!r}; allowed are {_FORMS}")
     return SearchSpace.from_json(hp.get_config()["space"])
-
-
-def _declaration(name: str, value: Any) -> Declaration:
-    if isinstance(value, Declaration):
-        return value
-    if isinstance(value, list):
-        return Declaration("Choice", (value,), {})
-    if not isinstance(value, Mapping):
-        return Declaration("Fixed", (value,), {})
-    kind = str(value.get("kind", "")).capitalize()
-    if kind not in KINDS:
-        raise SpaceError(
-            f"{name} is {dict(value)!r}; its kind must be one of {', '.join(KINDS)}, such as "
-            f'{name} = {{kind = "Float", min_value = 1e-4, max_value = 0.1}}'
-        )
-    return Declaration(kind, (), {key: each for key, each in value.items() if key != "kind"})
-
-
-def _from_file(path: Path) -> Any:
-    read = {".toml": tomllib.loads, ".json": json.loads}.get(path.suffix.lower())
-    if read is None:
-        raise UsageError(f"space is {str(path)!r}; allowed are {_FORMS}")
-    try:
-        return read(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"the space in {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"the space in {path} is no {path.suffix[1:].upper()}: {error}") from error

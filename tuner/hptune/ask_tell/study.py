@@ -227,7 +227,7 @@ class AskedStudy(Study):
             epochs=facts["epochs"],
             space=self.space,
         )
-        again.remember(self._reader.reports(found.number), leased.halt)
+        again.remember(self._reader.reports(found.number), leased)
         return again
 
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.attempt import AttemptId, CameBack, Cause, Ending, Halt, Report, ReportedValue
+from ..core.attempt import AttemptId, CameBack, Cause, Ending, Report, ReportedValue
+from ..core.engine.records import LeasedAttempt
 from ..core.goals import Goals, unknown_metric
 from ..core.messages import Event, ParametersUsed, Reported
 from ..core.space.space import SearchSpace
@@ -93,16 +94,16 @@ class AskedTrial(TrialContext):
         hp.on_declaration = self._declare
         return hp
 
-    def remember(self, reports: Sequence[ReportedValue], halt: Halt | None) -> None:
+    def remember(self, reports: Sequence[ReportedValue], leased: LeasedAttempt) -> None:
         """Take in what other processes have reported of this attempt, and were answered."""
         steps: dict[int, dict[str, float]] = {}
         for each in reports:
             if each.attempt == self.attempt.number:
                 steps.setdefault(each.step, {})[each.metric] = each.value
         self._reports = [Report(step, metrics) for step, metrics in steps.items()]
-        if halt is not None:
-            self.request_stop(halt)
-            self._was_told = True
+        if leased.halt is not None:
+            self.request_stop(leased.halt)
+            self._was_told = leased.is_told
 
     # --- to the study -----------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class AskedTrial(TrialContext):
             if not self.reported:  # here; a process that this one has started may have
                 leased, _ = self.session.running_attempt(self.number, self.attempt.number)
                 reports = LedgerReader(self.session.directory).reports(self.number)
-                self.remember(reports, leased.halt)
+                self.remember(reports, leased)
             has_result = bool(self.reported) or self.obeyed(CameBack.NOTHING) is not None
             self.tell() if has_result else self.fail(_NO_RESULT)
         elif isinstance(error, KeyboardInterrupt | GeneratorExit | HptuneError):

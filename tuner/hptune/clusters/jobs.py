@@ -96,7 +96,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
         """
         from ..worker.dask.connection_limit import limit_at_scheduler
-        from ..worker.dask.dask_settings import quiet_servers
+        from ..worker.dask.dask_settings import quiet_servers, silence
         from ..worker.dask.encryption import security
 
         folder, scheduler = certificates_folder(self._study), None
@@ -106,6 +106,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             scheduler = ensure(folder, days=ENDING_DAYS)
         # A folder that the next run removes if this process is killed.
         scratch = self._stack.enter_context(dask_folder())
+        silence()
         with translated_errors(), quiet_servers(scratch):
             self._cluster = self._make(security(scheduler))
         self._stack.callback(self._cluster.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ class Application:
         fixed: The overrides that all trials have.
         folder: The folder in which Hydra puts the outputs of each trial.
         state: What Hydra keeps in its process.
+        environment: The variables of `env_copy` in the configuration, which workers elsewhere lack.
     """
 
     context: HydraContext
@@ -39,10 +41,12 @@ class Application:
     fixed: tuple[str, ...]
     folder: Path
     state: Any
+    environment: Mapping[str, str]
 
     def __call__(self, hp: Any, trial: TrialContext) -> Any:
         """Run the application, as Hydra's own launcher does."""
         _ = trial.checkpoint_dir  # where the space is read, the call ends here
+        os.environ.update(self.environment)
         Singleton.set_state(self.state)
         setup_globals()
         config = self.context.config_loader.load_sweep_config(

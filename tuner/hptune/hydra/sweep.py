@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..config.reference import SWEEPER, SWEEPERS_STUDY
 from ..errors import HptuneError, UsageError
+from ..files.file_errors import storage_errors
 from ..study.study import Study
 from ..training.hyperparameters import HyperParameters
 from ..tuner import Tuner
@@ -71,14 +73,16 @@ def _sweep(
     searched = [f"{name}={value}" for name, value in given.pop("params", {}).items()]
     fixed, space = _space([*searched, *arguments], context, config)
     folder = Path(config.hydra.sweep.dir).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(config, folder / "multirun.yaml")
-    application = Application(
-        context, function, config, tuple(fixed), folder, Singleton.get_state()
-    )
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, folder / "multirun.yaml")
+    variables = {name: os.environ[name] for name in config.hydra.job.env_copy}
+    state = Singleton.get_state()
+    application = Application(context, function, config, tuple(fixed), folder, state, variables)
     objectives = _objectives(given.pop("objective", None), given.pop("direction", None))
     given.setdefault("directory", folder / SWEEPERS_STUDY)
-    tuner = _Multirun(application, objectives, hyperparameters=space, resume=True, **given)
+    given |= {"hyperparameters": space, "resume": True}
+    tuner = _Multirun(application, objectives, **given)
     results = _results(tuner.fit())
     OmegaConf.save(OmegaConf.create(results), folder / "optimization_results.yaml")
 

@@ -13,7 +13,6 @@ from typing import Any, Self
 import cattrs
 
 from ..core.attempt import Cause, Ending
-from ..errors import NotAFileError
 from ..files.access import atomic_write, read_whole
 
 FILE = "scaling.json"
@@ -234,14 +233,5 @@ def read_curves(study: Path) -> tuple[ScalingCurve, ...]:
     try:
         content = json.loads(read_whole(study / FILE))
         return tuple(map(ScalingCurve.from_json, content))
-    # Written by another version, or by hand.
-    except (
-        OSError,
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        RecursionError,
-        NotAFileError,
-    ):
+    except Exception:  # another version wrote it, or a hand: each wrong type has its own error
         return ()

@@ -1,19 +1,7 @@
 """A program to tune, given as a command line and a file with its search space.
 
 They are written into the study's directory as a model file, which runs the program. So a program
-has no rules of its own in the rest of hptune, and its study can be changed as any other::
-
-    [lr]                        # space.toml
-    type = "float"
-    min_value = 1e-4
-    max_value = 0.1
-    sampling = "log"
-
-    [momentum]
-    type = "float"
-    min_value = 0.5
-    max_value = 0.99
-    when = { optimizer = ["sgd"] }
+has no rules of its own in the rest of hptune, and its study can be changed as any other.
 """
 
 from __future__ import annotations
@@ -21,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Formatter
@@ -30,6 +17,7 @@ from typing import Any
 from ..core.spelling import did_you_mean
 from ..errors import SpaceError, UsageError
 from ..files.access import exists
+from .space_tables import EXAMPLE, Declaration, declarations, read_file
 
 PROGRAM_FILE = "program.py"
 """Name of the model file in the study's directory."""
@@ -53,15 +41,6 @@ _BETWEEN_WORDS = re.compile(r"[\s;&|()`]+")
 
 _CALL = "hptune.run_program(COMMAND, trial, hp)"
 
-_KINDS = {
-    "float": ("Float", ("min_value", "max_value", "step", "sampling", "default")),
-    "int": ("Int", ("min_value", "max_value", "step", "sampling", "default")),
-    "choice": ("Choice", ("values", "ordered", "default")),
-    "boolean": ("Boolean", ("default",)),
-    "fixed": ("Fixed", ("value",)),
-}
-"""For each type in a file: the method of `hp`, and its arguments."""
-
 _SCRIPT = re.compile(r"[^-\s{}][^\s{}]*\.[A-Za-z]+")
 """An argument that is the path of a file with an ending."""
 
@@ -70,8 +49,6 @@ _INTERPRETER = re.compile(r"(.*/)?(python[\d.]*|sh|bash|Rscript|julia|perl|ruby|
 
 _FLAG = re.compile(r"-[^mce]\S*")
 """An option without a value of its own; a module, or a text that is run, is no file."""
-
-_EXAMPLE = '[lr]\ntype = "float"\nmin_value = 1e-4\nmax_value = 0.1\nsampling = "log"'
 
 
 def model_file(command: str, space: Path) -> str:
@@ -84,10 +61,10 @@ def model_file(command: str, space: Path) -> str:
     Raises:
         UsageError: The command or the file is wrong.
     """
-    declarations = read_space(space)
+    declared = read_space(space)
     arguments = read_command(command)
-    _check_names(arguments, list(declarations))
-    lines = [f"    hp.{call}" for call in declarations.values()]
+    _check_names(arguments, list(declared))
+    lines = [f"    hp.{_call(name, each)}" for name, each in declared.items()]
     return "\n".join(
         (
             '"""Runs a program as the objective. `hptune run --command` wrote this file."""',
@@ -178,73 +155,25 @@ def check_program(arguments: Sequence[str]) -> None:
         )
 
 
-def read_space(path: Path) -> dict[str, str]:
-    """Return the declaration of each hyperparameter, as the call of a method of `hp`.
+def read_space(path: Path) -> dict[str, Declaration]:
+    """Return the declaration of each hyperparameter in a file.
 
     Raises:
         UsageError: The file cannot be read, or a table is wrong.
     """
+    tables = read_file(path)
+    if not isinstance(tables, Mapping) or not tables:
+        raise UsageError(f"{path} is empty; give each hyperparameter a table, such as\n{EXAMPLE}")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"the search space in {path} cannot be read: {reason}") from error
-    except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
-        raise UsageError(f"{path} is no TOML: {error}. A hyperparameter is\n{_EXAMPLE}") from error
-    if not tables:
-        raise UsageError(f"{path} is empty; give each hyperparameter a table, such as\n{_EXAMPLE}")
-    return {name: _declaration(name, table, tables, path) for name, table in tables.items()}
-
-
-def _declaration(name: str, table: object, tables: Mapping[str, Any], path: Path) -> str:
-    if not isinstance(table, dict):
-        raise UsageError(
-            f"{path}: {name} is {table!r}; give each hyperparameter a table:\n{_EXAMPLE}"
-        )
-    given = dict(table)
-    kind = given.pop("type", None)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        found = "is missing" if kind is None else f"is {kind!r}"
-        raise UsageError(f"{path}: type of {name} {found}; allowed are {', '.join(_KINDS)}")
-    method, allowed = _KINDS[kind]
-    conditions = _conditions(name, given.pop("when", None), tables, path)
-    for key in given:
-        if key not in allowed:
-            raise UsageError(
-                f"{path}: {name} has the key {key!r}; allowed for type {kind} are "
-                f"{', '.join((*allowed, 'when'))}"
-            )
-    # NumPy is slow to import, and an error message needs none of it.
-    from ..core.space.parameters.json_form import parameter_from_json
-
-    try:
-        parameter_from_json({"class_name": method, "config": {"name": name, **given}})
+        return declarations(tables)
     except SpaceError as error:
         raise UsageError(f"{path}: {error}") from error
-    keywords = [f"{key}={value!r}" for key, value in {**given, **conditions}.items()]
-    return f"{method}({', '.join((repr(name), *keywords))})"
 
 
-def _conditions(name: str, when: object, tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the keyword arguments of a condition such as `{ optimizer = ["sgd"] }`."""
-    if when is None:
-        return {}
-    if not isinstance(when, dict) or len(when) != 1:
-        raise UsageError(
-            f"{path}: `when` of {name} is {when!r}; allowed is one other hyperparameter with its "
-            'values, such as when = { optimizer = ["sgd"] }'
-        )
-    ((parent, values),) = when.items()
-    before = list(tables)[: list(tables).index(name)]
-    if parent not in before:
-        raise UsageError(
-            f"{path}: `when` of {name} names {parent!r}; allowed are the hyperparameters above it"
-            f"{': ' + ', '.join(before) if before else ', and there is none'}"
-        )
-    return {
-        "parent_name": parent,
-        "parent_values": values if isinstance(values, list) else [values],
-    }
+def _call(name: str, declaration: Declaration) -> str:
+    """Return a declaration as the call of a method of `hp`."""
+    keywords = [f"{key}={value!r}" for key, value in declaration.options.items()]
+    return f"{declaration.kind}({', '.join((repr(name), *keywords))})"
 
 
 def _check_names(arguments: Sequence[str], names: Sequence[str]) -> None:

@@ -424,7 +424,7 @@ class Engine:
     def leased(self) -> Mapping[AttemptId, LeasedAttempt]:
         """The running attempts of programs that asked for them, by their names."""
         return {
-            name: LeasedAttempt(run.attempt, run.halt, lease, run.last_sign_at)
+            name: LeasedAttempt(run.attempt, run.halt, run.is_told, lease, run.last_sign_at)
             for name, run in self._records.running.items()
             if (lease := self._lease_seconds(run)) is not None
         }

@@ -149,12 +149,18 @@ class Lifecycle:
     # --- a trial runs -----------------------------------------------------------------------
 
     def report(self, name: AttemptId, report: Report) -> list[Command]:
-        """Take in a report of a running attempt."""
+        """Take in a report of a running attempt, which is answered by its order to stop."""
         run, record = self.records.running[name], self.records[name.trial]
         if run.latest is None:
             run.first_step = report.step
             record.first_step = report.step if record.first_step is None else record.first_step
         run.latest, run.last_sign_at = report, self.records.at
+        commands = self._compare(run, record, report)
+        run.is_told = run.halt is not None
+        return commands
+
+    def _compare(self, run: AttemptRecord, record: TrialRecord, report: Report) -> list[Command]:
+        """Compare an attempt with other trials, if its report is one of a rung."""
         since = record.compared_step
         if not record.observe(report, self._goals) or record.trial.confirms is not None:
             return []

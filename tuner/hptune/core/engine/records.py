@@ -191,6 +191,8 @@ class AttemptRecord:
         halt: Why it was told to stop; None if it was not.
         next_halt: Why it was to stop while it was told so already; None if it was not. It counts
             once the order to prune is taken back.
+        is_told: Whether its last report was answered by `halt`; only programs that ask for their
+            trials learn of an order in this way alone.
         stopped_by: The user who stopped the trial; empty for nobody.
         first_step: The step of its first report.
         last_sign_at: When it was placed or reported last, in seconds since the epoch.
@@ -200,6 +202,7 @@ class AttemptRecord:
     latest: Report | None = None
     halt: Halt | None = None
     next_halt: Halt | None = None
+    is_told: bool = False
     stopped_by: str = ""
     first_step: int | None = None
     last_sign_at: float = 0.0
@@ -212,12 +215,14 @@ class LeasedAttempt:
     Attributes:
         attempt: The attempt.
         halt: Why the program is to stop; None if it is not.
+        is_told: Whether its last report was answered by `halt`.
         lease_seconds: How long it may report nothing.
         last_sign_at: When it asked or reported last, in seconds since the epoch.
     """
 
     attempt: Attempt
     halt: Halt | None
+    is_told: bool
     lease_seconds: float
     last_sign_at: float
 

@@ -25,6 +25,7 @@ from ...errors import UsageError
 from ..results.best import values_text
 from ..results.costs import costs_of_study
 from ..results.listing import ListedStudy
+from ..results.rows import plain
 from ..results.view import StudyState, StudyView
 from .comparison import MOST_COMPARED, comparison, searched, shared_goal
 from .live import LivePage, LiveStudy
@@ -265,17 +266,13 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
         "of": view.all_trials,
         "goal": text.clean(str(view.goals)),
         "best": "" if best is None else values_text(view, best),
-        "value": None if best is None or not best.values else _finite(best.values[0]),
+        "value": None if best is None or not best.values else plain(best.values[0]),
         "hours": "; ".join(text.held(each, unit) for each, unit in hours if each),
         "device_hours": cost.gpu_hours or cost.core_hours,
         "where": _where(view),
         "started": text.moment(view.created_at)[:-3] if view.created_at else "",
         "created_at": view.created_at,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
 
 
 def _where(view: StudyView) -> str:

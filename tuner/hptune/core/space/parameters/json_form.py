@@ -70,7 +70,8 @@ def parameter_from_json(entry: Mapping[str, object]) -> Parameter:
     Raises:
         SpaceError: The kind is unknown, an argument is missing, or the declaration is not valid.
     """
-    config, class_name = entry.get("config"), str(entry.get("class_name"))
+    fields = entry if isinstance(entry, Mapping) else {}
+    config, class_name = fields.get("config"), str(fields.get("class_name"))
     if class_name not in _KINDS or not isinstance(config, Mapping):
         raise SpaceError(
             f"{entry!r} is not a known hyperparameter; allowed are {', '.join(_KINDS)} with a "
