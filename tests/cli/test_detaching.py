@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,9 +66,10 @@ def stored_study(cli: InProcess) -> Path:
 @pytest.mark.usefixtures("slurm")
 def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: InProcess) -> None:
     study = stored_study(cli)
-    ended = cli("resume", "--detach", "--trials", 20)
+    more = ("--trials", 20, "--notify", "mail -s 'a study' ada", "--mirror", "mlflow")
+    ended = cli("resume", "--detach", *more)
     assert ended.code == 0, ended.err
-    assert command_of(study) == f"resume {study} --trials 20"
+    assert shlex.split(command_of(study)) == ["resume", str(study), *map(str, more)]
 
 
 @pytest.mark.usefixtures("slurm")

@@ -20,6 +20,7 @@ from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import Trial
 from hptune.core.workers import Workers
 from hptune.executors.base import Executor, RunContext
+from hptune.master.notify import Notifier
 from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce
 from hptune.reporting.terminal.notifications import Notifications
@@ -96,9 +97,9 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     source = ObjectiveSource(SourceKind.FILE, str(model))
     settings = StudySettings(source=source, working_directory=str(path))
     executor: Any = NoWorkers()
-    return RunObservers(
-        RunDisplay(screen), Notifications(Workers()), Workforce(asked(settings), jobs), executor
-    )
+    workers = Workforce(asked(settings), jobs)
+    notifier = Notifier(settings, str(path), print)
+    return RunObservers(RunDisplay(screen), Notifications(Workers()), workers, executor, notifier)
 
 
 def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(

@@ -46,6 +46,7 @@ WINGS = {
         doors={
             "hptune.reporting.results.summary": "the status and the end of a run advise",
             "hptune.cli.reading": "show says how others did where a trial was pruned",
+            "hptune.master.mirror": "the name of a mirror is checked before the study is made",
             "hptune.study.view_reading": "advice needs the last values of some trials",
         },
         open_doors={"hptune.study.study": "figures, reports and exports are methods of Study"},

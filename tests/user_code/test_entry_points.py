@@ -156,6 +156,8 @@ def test_one_of_several_is_named(read: Callable[..., UserCode]) -> None:
         ("def make(a, b, c): ...", "", ["found the functions make(a, b, c)", "--entry NAME"]),
         ("kt.RandomSearch(None).search()\n" + OBJECTIVE, "",
          ["runs a search when", ".search(…)", 'if __name__ == "__main__":', "`hptune run` runs"]),
+        ("import hptune\n" + OBJECTIVE + "hptune.Tuner(objective).fit()\n", "",
+         ["runs a search when", ".fit(…)", 'if __name__ == "__main__":', "`python model_0.py` runs"]),
         *((f"{search}\n" + OBJECTIVE, "",
            ["runs a search when", ".optimize(…)", "`hptune help from-optuna`"])
           for search in (

@@ -26,7 +26,7 @@ from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
-from .master.plan import check_earlier
+from .master.plan import check_named
 from .master.resume_plan import Changes
 from .master.run import RunResult, resume, start
 from .master.workforce import check_workers
@@ -164,7 +164,7 @@ class Tuner:
             self._asked: Asked | None = None
             if not (self._directory and self._directory.database.exists()):
                 self._asked = asked(self._settings)
-                check_earlier(self._settings)
+                check_named(self._settings)
                 where = Path() if self._directory is None else self._directory.path
                 check_workers(self._asked, choose_cluster(self._asked, where, client))
         except UsageError as error:

@@ -37,19 +37,27 @@ def place(
     gc.collect()  # MLflow leaves its connections open
 
 
-def runs(place: str, name: str = "one") -> dict[str, Any]:
+def client(place: str) -> Any:
     from mlflow import MlflowClient
 
-    uri = f"sqlite:///{place}" if place.endswith(".db") else Path(place).absolute().as_uri()
-    client: Any = MlflowClient(uri)
-    experiment = client.get_experiment_by_name(name)
-    found = list(client.search_runs([experiment.experiment_id]))
+    return MlflowClient(
+        f"sqlite:///{place}" if place.endswith(".db") else Path(place).absolute().as_uri()
+    )
+
+
+def runs(place: str, name: str = "one") -> dict[str, Any]:
+    experiment = client(place).get_experiment_by_name(name)
+    found = list(client(place).search_runs([experiment.experiment_id]))
     for run in found:
-        history = client.get_metric_history(run.info.run_id, "accuracy")
+        history = client(place).get_metric_history(run.info.run_id, "accuracy")
         run.curve = {each.step: each.value for each in history}
         assert len(run.curve) == len(history)
     assert len({run.info.run_name for run in found}) == len(found)
-    return {run.info.run_name: run for run in found}
+    by_name = {run.info.run_name: run for run in found}
+    parent = by_name.pop(name)
+    tag = "mlflow.parentRunId"
+    assert {run.data.tags[tag] for run in by_name.values()} == {parent.info.run_id}
+    return by_name
 
 
 def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -> None:
@@ -71,6 +79,8 @@ def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -
     assert dropped.data.tags["hptune.infeasible"] == "params is 1500, allowed is <= 1000"
     assert first["trial 4"].data.tags["hptune.reason"] == "ValueError: bad shape"
 
+    experiment = plain.info.experiment_id
+    client(place).create_run(experiment, tags={"hptune.trial": "8"}, run_name="as by a mirror")
     varied(tmp_path / "again" / "one", last_value=0.7).export_to("mlflow", place)
     second = runs(place)
     assert second.keys() == first.keys()

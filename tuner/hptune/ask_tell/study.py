@@ -20,7 +20,7 @@ from ..core.seeds import training_seed
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
 from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
-from ..master.plan import check_earlier, plan_start
+from ..master.plan import check_named, plan_start
 from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
@@ -261,7 +261,7 @@ def _create(
     settings = StudySettings(source=source, working_directory=str(Path.cwd()), **given)
     if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
         raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
-    check_earlier(settings)
+    check_named(settings)
     request = asked(settings)
     directory.check_place()
     try:

@@ -21,30 +21,15 @@ if TYPE_CHECKING:
 _FILES = ("csv", "json", "parquet")
 
 
-def _known_format(
-    _context: click.Context, _option: click.Parameter, given: str | None
-) -> str | None:
-    from ..reporting.exports.registry import EXPORTS
-
-    if given is None or given in _FILES or ":" in given or EXPORTS.known(given) is not None:
-        return given
-    known = (*_FILES, *EXPORTS.rows)
-    raise UsageError(
-        f"--format is {given!r}; allowed are {', '.join(known)}, and module:Name."
-        f"{did_you_mean(given, known)}"
-    )
-
-
-@click.command(short_help="Write all trials to a file, or for Optuna, TensorBoard or MLflow.")
+@click.command(short_help="Write all trials to a file, or for Optuna, MLflow, W&B and others.")
 @study_directory
 @click.option(
     "--format",
     "file_format",
     metavar="NAME",
-    callback=_known_format,
     help="csv, parquet: a row for each trial; json: also attempts and reports; optuna, "
-    "tensorboard, mlflow: what these tools read; the name of an installed export, or module:Name "
-    "for one in a Python file.  [default: by the ending of PLACE, or csv]",
+    "tensorboard, mlflow, wandb: what these tools read; the name of an installed export, or "
+    "module:Name for one in a Python file.  [default: by the ending of PLACE, or csv]",
 )
 @click.option(
     "--curves", is_flag=True, help="Write the learning curves: a row for each metric at each step."
@@ -54,13 +39,20 @@ def _known_format(
     "--output",
     metavar="PLACE",
     help="File to write; for optuna also the URL of a storage, for tensorboard a folder, for "
-    "mlflow a tracking URI, file or folder.  [default: stdout for csv and json, a place in DIR for "
-    "the tools]",
+    "mlflow a tracking URI, file or folder, for wandb a folder.  [default: stdout for csv and "
+    "json, a place in DIR for the tools]",
 )
-def export(directory: Path, *, file_format: str | None, curves: bool, output: str | None) -> None:
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="For a tool: write each trial soon after its end, until the study is over.",
+)
+def export(
+    directory: Path, *, file_format: str | None, curves: bool, output: str | None, follow: bool
+) -> None:
     """Write all trials of the study in DIR to a file, or for another tool.
 
-    An export for optuna, tensorboard or mlflow replaces an earlier one of the same study in the
+    An export for a tool replaces an earlier one of the same study in the
     same place, and leaves everything else there.
 
     In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
@@ -69,9 +61,11 @@ def export(directory: Path, *, file_format: str | None, curves: bool, output: st
 
     chosen = _chosen_format(file_format, output, curves=curves)
     study = Study(directory)
+    if follow and chosen in _FILES:
+        raise UsageError(f"--follow is for tools such as mlflow, but the format is {chosen}")
     if chosen not in _FILES:
         click.echo(f"writing for {chosen} …", err=True)  # may take a minute for 1,000 trials
-        click.echo(study.export_to(chosen, output or ""), err=True)
+        click.echo(study.export_to(chosen, output or "", follow=follow), err=True)
     elif output is None:
         write_utf8()
         with output_errors():
@@ -91,9 +85,17 @@ def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:
 
 
 def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> str:
+    from ..reporting.exports.registry import EXPORTS
+
+    tool = "" if given is None or given in _FILES else given
+    if tool and ":" not in tool and EXPORTS.known(tool) is None:
+        known = (*_FILES, *EXPORTS.rows)
+        raise UsageError(
+            f"--format is {tool!r}; allowed are {', '.join(known)}, and module:Name."
+            f"{did_you_mean(tool, known)}"
+        )
     ending = "" if output is None else Path(output).suffix.lower().removeprefix(".")
-    is_tool = given is not None and given not in _FILES
-    if curves and (found := [each for each in (given, ending) if is_tool or each == "json"]):
+    if curves and (found := [each for each in (given, ending) if tool or each == "json"]):
         raise UsageError(
             f"--curves writes CSV or Parquet; the export to {found[0]} of all trials holds the "
             "curves too"
@@ -103,15 +105,13 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
             f"--format is {given}, but the ending of {output} is .{ending}; name another place, or "
             "leave out one of them"
         )
-    if given is not None and is_tool:
-        return given
+    if tool:
+        return tool
     if output is None:
         if given == "parquet":
             raise UsageError("Parquet is not a text; name the file to write with -o trials.parquet")
         return given or "csv"
     if ending not in _FILES and given is None:
-        from ..reporting.exports.registry import EXPORTS
-
         raise UsageError(
             f"the format of {output} is not clear from its ending; allowed are .csv, .json and "
             f".parquet, or --format {', '.join((*_FILES, *EXPORTS.rows))}"

@@ -145,6 +145,15 @@ class Cluster(abc.ABC):
         del now
         return ""
 
+    def longest_wait(self, now: float) -> float:
+        """Return for how many seconds the job that waits longest has waited; 0.0 if none does.
+
+        Args:
+            now: The time in seconds since the epoch.
+        """
+        del now
+        return 0.0
+
     def drained(self) -> Mapping[str, str]:
         """Return the addresses of the workers that must take no more attempts, and why."""
         return {}

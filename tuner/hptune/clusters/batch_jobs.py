@@ -144,6 +144,11 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         del now
         return self.cluster.text()
 
+    def longest_wait(self, now: float) -> float:
+        """Return for how long the oldest job without a worker has waited."""
+        del now
+        return self.cluster.longest_wait()
+
     @property
     def left_behind(self) -> str:
         """Which jobs could not be cancelled, and the command that does it."""
@@ -371,6 +376,12 @@ class BatchCluster:
             waiting = len(self._list.jobs) - joined
         waits = f"{waiting} waiting in {self.maker.system.title} or starting" if waiting else ""
         return "; ".join(filter(None, [f"{joined} at work" if joined else "", waits]))
+
+    def longest_wait(self) -> float:
+        """Return the age in seconds of the oldest job that had no worker yet; 0.0 if all had."""
+        with self._lock:
+            submitted = [job.submitted_at for job in self._list.jobs if not job.has_joined]
+        return time.monotonic() - min(submitted) if submitted else 0.0
 
     def scale_down(self) -> None:
         """Cancel all jobs, and wait until they are gone; may be repeated."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scripts
-from hptune_jobqueue.commands import Slurm
+from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
 from hptune_jobqueue.jobs import answer_of
@@ -167,6 +167,12 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         """Return how many jobs run, how many are pending and why, and why there are no others."""
         shown = self.cluster.jobs.shown()
         return jobs_line(shown.jobs, shown.problems, now=now)
+
+    def longest_wait(self, now: float) -> float:
+        """Return for how long the oldest of the pending jobs has waited."""
+        jobs = self.cluster.jobs.shown().jobs
+        pending = (job.submitted_at for job in jobs if job.state is JobState.PENDING)
+        return max((now - at for at in pending if at is not None), default=0.0)
 
     def prepare(self, notify: Notify) -> None:
         """Look at what Slurm has; wait while it does not answer.

@@ -77,7 +77,7 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
     allowed = f"times {least}, such as 90s, 30m or 1h30m{others}"
     if not may_be_none:
         return Kind("TIME", allowed, read, show_seconds)
-    return Kind("TIME", allowed, read, lambda found: "none" if found == 0 else show_seconds(found))
+    return Kind("TIME", allowed, read, lambda found: show_seconds(found) if found else "none")
 
 
 def _seconds(text: str) -> float:
@@ -175,7 +175,7 @@ def text(
             check(given)
         return str(whole_path(given)) if is_path and "://" not in given else given
 
-    return Kind(metavar, allowed, read)
+    return Kind(metavar, allowed, read, lambda found: found or ("none" if may_be_none else ""))
 
 
 def texts(metavar: str, allowed: str, *, check: Callable[[str], object] | None = None) -> Kind:

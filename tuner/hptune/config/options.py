@@ -161,7 +161,6 @@ class StudyOptions:
         "command; pauses between runs do not count.",
         default=None,
         flag="--timeout",
-        default_text="none",
     )
     budget: str = setting(
         kinds.text(
@@ -174,7 +173,6 @@ class StudyOptions:
         "GPU hours or core hours that all trials together may use, such as 100gpu-h or 40core-h; "
         "none for no limit.",
         default="",
-        default_text="none",
     )
     trial_timeout_seconds: float | None = setting(
         kinds.duration(may_be_none=True),
@@ -183,7 +181,6 @@ class StudyOptions:
         "--on-failure).",
         default=None,
         flag="--trial-timeout",
-        default_text="none",
     )
 
     pruner: str | None = setting(
@@ -402,5 +399,30 @@ class StudyOptions:
         "End a trial that reports nothing and computes nothing for this time; 0 for never.",
         default=600.0,
         flag="--hang-timeout",
+        is_rare=True,
+    )
+
+    notify: str = setting(
+        kinds.text("COMMAND", "command lines for the shell, and none", may_be_none=True),
+        Section.NOTIFICATIONS,
+        "Command that gets a JSON object on its standard input when the study starts, has its "
+        "first failed trial, waits long for a job, stops, and ends; after a minute it is killed.",
+        default="",
+        is_rare=True,
+    )
+    notify_wait_seconds: float = setting(
+        kinds.duration(),
+        Section.NOTIFICATIONS,
+        "With --notify: for how long a job of the study may wait before the command is called.",
+        default=3600.0,
+        flag="--notify-wait",
+        is_rare=True,
+    )
+    mirror: str = setting(
+        kinds.text("NAME", "wandb, mlflow, other exports and module:Name", may_be_none=True),
+        Section.NOTIFICATIONS,
+        "Send each trial that is over to this tool while the study runs, as hptune export --format "
+        "NAME --follow does; none for no tool.",
+        default="",
         is_rare=True,
     )

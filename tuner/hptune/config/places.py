@@ -155,7 +155,6 @@ CLUSTERS = Registry(
                     kinds.scheduler_address(),
                     "Use the workers at this scheduler (see `hptune scheduler`), given by its "
                     "address or its scheduler file; none for workers on this machine.",
-                    default_text="none",
                     flag="--connect",
                 ),
                 option(
@@ -188,7 +187,6 @@ CLUSTERS = Registry(
                     ),
                     "Run the workers in Slurm jobs as this file describes them (see `hptune slurm "
                     "init`), or none.",
-                    default_text="none",
                     flag="--slurm",
                 ),
                 _MAX_JOBS,

@@ -74,3 +74,7 @@ class TunerSettings(TypedDict, total=False):
     max_failures: int | None
     same_failures: int
     hang_timeout: str | float
+
+    notify: str
+    notify_wait: str | float
+    mirror: str

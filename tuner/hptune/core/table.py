@@ -21,6 +21,7 @@ class Section(enum.StrEnum):
     PLACE = "Where trials run, and with what"
     CHECKPOINTS = "Checkpoints"
     FAILURES = "What happens on failure"
+    NOTIFICATIONS = "Notifications"
     OTHERS = "Others"
 
 

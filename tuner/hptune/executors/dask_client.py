@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from distributed import Client, Future
 
 from ..core.attempt import AttemptId
 from ..core.messages import WorkerRefused
-from ..errors import HptuneError, StudyError
+from ..errors import StudyError, faults_of_others
 from ..security.certificates import Identity
 from ..security.handshake import why_refused
 from ..worker.addresses import refusal
@@ -114,8 +115,7 @@ def _no_scheduler(address: str, why: str) -> StudyError:
     )
 
 
-@contextlib.contextmanager
-def lost_scheduler(then: str = "start the study again") -> Iterator[None]:
+def lost_scheduler(then: str = "start the study again") -> AbstractContextManager[None]:
     """Turn whatever Dask's client raises when its scheduler is gone into one error.
 
     Args:
@@ -124,14 +124,9 @@ def lost_scheduler(then: str = "start the study again") -> Iterator[None]:
     Raises:
         StudyError: The code within raised something else than an error of hptune.
     """
-    try:
-        yield
-    except HptuneError:
-        raise
-    except Exception as error:  # depending on the moment: OSError, RuntimeError, AttributeError …
-        raise StudyError(
-            f"the connection to the Dask scheduler is lost. Make sure that one runs, then {then}."
-        ) from error
+    lost = f"the connection to the Dask scheduler is lost. Make sure that one runs, then {then}."
+    # Depending on the moment it is an OSError, RuntimeError, AttributeError …
+    return faults_of_others(lambda *_: StudyError(lost))
 
 
 class StudyCalls:

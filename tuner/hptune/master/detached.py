@@ -45,11 +45,11 @@ def detach_new(
         UsageError: The settings or the model file are wrong, there can be no study here, or the
             job would be refused. Nothing was submitted.
     """
-    from .plan import check_earlier
+    from .plan import check_named
 
     settings = asked.settings
     directory.check_place()
-    check_earlier(settings)
+    check_named(settings)
     source = Path(settings.source.path)
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 

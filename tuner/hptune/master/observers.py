@@ -17,6 +17,7 @@ from ..executors.base import Executor
 from ..reporting.terminal.notifications import QUIET_SECONDS, Notifications
 from ..reporting.terminal.progress import Progress
 from ..storage.ledger import Ledger
+from .notify import Notifier
 from .stop_requests import raise_interrupt
 from .workforce import Workforce
 
@@ -88,6 +89,7 @@ class RunObservers:
         notifications: What the user should know of attempts and workers.
         workers: The run's workers.
         executor: Knows which of them take trials.
+        notifier: Calls the user's command.
         packing: The lines on packing.
         began_at: When the workers began to start, in seconds since the epoch.
     """
@@ -96,6 +98,7 @@ class RunObservers:
     notifications: Notifications
     workers: Workforce
     executor: Executor
+    notifier: Notifier
     packing: PackingLines = field(default_factory=PackingLines)
     began_at: float = field(default_factory=time.time)
 
@@ -108,6 +111,7 @@ class RunObservers:
             shown = replace(shown, stall_reason="")
         progress.update(shown, ended, now)
         self.notifications.observe_ended(ended)
+        self.notifier.observe(shown, ended, cluster.longest_wait(now))
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
             self.packing.observe((snapshot.packing, snapshot.packing_advice), now)
         self._show_packing(now)

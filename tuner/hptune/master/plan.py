@@ -24,6 +24,7 @@ from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..storage.directory import StudyDirectory
 from ..user_code.model_file import SourceKind
+from .mirror import check_mirror
 from .suggester import ask_ahead
 
 if TYPE_CHECKING:
@@ -183,12 +184,13 @@ class RunPlan:
         )
 
 
-def check_earlier(settings: StudySettings) -> None:
-    """Check that the earlier studies of a new one are there, before its model is read.
+def check_named(settings: StudySettings) -> None:
+    """Check that the mirror and the earlier studies of a new one are there.
 
     Raises:
         UsageError: One is not, or is of no known kind.
     """
+    check_mirror(settings)
     if settings.warm_start:
         from .earlier.sources import check_source
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Trial, TrialState
-from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
+from ..errors import ModelFileError, StudyError, UnknownMetricError, UsageError, faults_of_others
 from ..files.access import exists
 from ..registry import STORED, shown_name
 from ..samplers.registry import AUTO
@@ -100,24 +101,19 @@ class Past:
         return sum(trial.confirms is None for trial in self.trials)
 
 
-@contextlib.contextmanager
-def replay_errors(directory: StudyDirectory) -> Iterator[None]:
+def replay_errors(directory: StudyDirectory) -> AbstractContextManager[None]:
     """Turn what the engine raises at an event that it did not expect into an error of the study.
 
     Raises:
         StudyError: It was raised.
     """
-    try:
-        yield
-    except HptuneError:
-        raise
-    except Exception as error:  # the engine takes the events of its own study only
-        raise StudyError(
-            f"the events of the study in {directory} do not fit together "
-            f"({type(error).__name__}: {error}). Nothing was changed. If another program or "
-            f"another hptune wrote to study.db, take a backup of it; a new study learns from the "
-            f"trials with --warm-start {directory}"
-        ) from error
+    return faults_of_others(  # the engine takes the events of its own study only
+        lambda words, _: StudyError(
+            f"the events of the study in {directory} do not fit together ({words}). Nothing was "
+            "changed. If another program or another hptune wrote to study.db, take a backup of "
+            f"it; a new study learns from the trials with --warm-start {directory}"
+        )
+    )
 
 
 def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:

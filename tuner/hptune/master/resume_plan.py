@@ -26,6 +26,7 @@ from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.code_copy import changed_constants
 from ..user_code.model_file import Found
+from .mirror import check_mirror
 from .plan import Places, RunPlan
 from .resume_checks import Past, changeable, check_changes, check_constants, check_room
 
@@ -126,6 +127,7 @@ def resume_request(changes: Changes, past: Past) -> ResumeRequest:
     tries = given.pop("start_points", ())
     facts, settings = past.facts, past.settings.changed(given)
     check_changes(settings, past)
+    check_mirror(settings)
     epochs = settings.epochs or facts["epochs"]
     request = ResumeRequest(
         stored=past.settings,

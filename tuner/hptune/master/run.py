@@ -34,8 +34,10 @@ from ..worker.dask.versions import installed
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
+from .mirror import mirrored
+from .notify import Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
-from .plan import check_earlier, plan_start
+from .plan import check_named, plan_start
 from .programs import BESIDE_PROGRAMS_SECONDS
 from .recovery import discard_journals, recovered
 from .resume_checks import Past, refuse_without_code
@@ -89,7 +91,7 @@ def start(
     """
     directory.check_place()
     try:
-        check_earlier(request.settings)
+        check_named(request.settings)
         workers = Workforce(request, choose_cluster(request, directory.path, client))
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
@@ -275,15 +277,20 @@ def _recover(ledger: Ledger, past: Past) -> None:
 
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
-    try:
-        return _run(run, display)
-    except BaseException as error:
-        if left := run.workers.cluster.left_behind:
-            display.note(left)
-        with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
-            if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
-                _record_end(run, FinishReason.FAILED, error.message)
-        raise
+    settings = run.plan.settings
+    notifier = Notifier(settings, str(run.directory.path.absolute()), display.note)
+    with mirrored(settings, run.directory, display.note):  # which reads in the ledger of the end
+        try:
+            return _run(run, display, notifier)
+        except BaseException as error:
+            if left := run.workers.cluster.left_behind:
+                display.note(left)
+            with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
+                if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
+                    _record_end(run, FinishReason.FAILED, error.message)
+            if isinstance(error, Exception):  # a second Ctrl-C waits for nothing
+                notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))
+            raise
 
 
 def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
@@ -291,11 +298,11 @@ def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
     run.ledger.set_facts({"ended": ended})
 
 
-def _run(run: Run, display: RunDisplay) -> RunResult:
+def _run(run: Run, display: RunDisplay, notifier: Notifier) -> RunResult:
     plan, cluster = run.plan, run.workers.cluster
     executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), run.workers.clock)
     requests = _requests(run, display)
-    observers = _observers(run, executor, display)
+    observers = _observers(run, executor, display, notifier)
     split = _chosen_split(run, display)
     loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
@@ -329,6 +336,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             cluster.scale_down()
             with run.lock.beating():
                 _try_best_model(run)
+    notifier.end(run.engine.snapshot, finish.finish_reason, finish.reason)
     raise_finish(finish, run)
     return RunResult(finish, cluster.left_behind)
 
@@ -342,7 +350,9 @@ def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
     return ChosenSplit(run, display.progress.note)
 
 
-def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
+def _observers(
+    run: Run, executor: ParallelExecutor, display: RunDisplay, notifier: Notifier
+) -> RunObservers:
     plan, known = run.plan, run.engine.snapshot
     has_own_epochs = any(parameter.name == "epochs" for parameter in plan.space)
     notifications = Notifications(
@@ -357,7 +367,7 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
     packing = PackingLines((known.packing, known.packing_advice))
-    return RunObservers(display, notifications, run.workers, executor, packing)
+    return RunObservers(display, notifications, run.workers, executor, notifier, packing)
 
 
 def _patience(display: RunDisplay) -> Callable[[float, str], None]:

@@ -1,11 +1,12 @@
-"""Files of SQLite that tools keep their data in."""
+"""Databases that other tools keep their data in, most of them files of SQLite."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
+from typing import Any
 
 from .. import text
 from ..errors import UsageError
@@ -45,3 +46,51 @@ def has_tables(path: Path, tables: Set[str]) -> bool:
             return tables <= {name for (name,) in found.execute(query)}
     except sqlite3.Error:
         return False
+
+
+@contextlib.contextmanager
+def open_storage(optuna: Any, url: str, place: str, *, is_read: bool) -> Iterator[Any]:
+    """Open a storage of Optuna within the context.
+
+    Args:
+        optuna: The package.
+        url: The storage's URL.
+        place: What the user named.
+        is_read: Whether it is only read, and must exist.
+
+    Raises:
+        UsageError: It cannot be used.
+    """
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+    cannot = f"the Optuna storage {place} cannot be {'read' if is_read else 'written'}"
+    try:
+        if is_read and (file := _missing_file(url)):
+            raise UsageError(
+                f"{cannot}: there is no file {file}; a URL with an absolute path has four "
+                "slashes, such as sqlite:////home/me/optuna.db"
+            )
+        storage = optuna.storages.RDBStorage(url, skip_table_creation=is_read)
+        try:
+            yield storage
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+    except ArgumentError as error:
+        raise UsageError(
+            f"{place!r} is no URL of a storage; give a file, such as optuna.db, or a URL, such as "
+            "postgresql://host/database"
+        ) from error
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError, ImportError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"{cannot}: {reason}") from error
+
+
+def _missing_file(url: str) -> str:
+    """Return the file of a URL of SQLite, which would make an empty one; "" if it exists."""
+    from sqlalchemy.engine import make_url
+
+    parsed = make_url(url)
+    file = parsed.database or ""
+    is_plain = parsed.get_backend_name() == "sqlite" and not file.startswith(("file:", ":"))
+    return file if is_plain and file and not Path(file).exists() else ""

@@ -377,6 +377,10 @@ class Study(Reports, Exports):
             facts=known,
         )
 
+    def _is_over(self) -> bool:
+        """Return whether no run works on the study, or the one that does has recorded its end."""
+        return self._reader.facts()["ended"] is not None or self._directory.owner() is None
+
     def setup(self) -> Setup:
         """Return how the study was started."""
         from ..reporting.html.report import Setup

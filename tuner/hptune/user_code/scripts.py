@@ -98,7 +98,7 @@ def is_keras_tuner_script(tree: ast.Module) -> bool:
 
 
 def refuse_search_at_import(tree: ast.Module, file: str) -> None:
-    """Raise the error for a file that would search with another tuner each time it is imported.
+    """Raise the error for a file that would search each time it is imported, as by its own search.
 
     Raises:
         ModelFileError: It would.
@@ -108,6 +108,8 @@ def refuse_search_at_import(tree: ast.Module, file: str) -> None:
         method, more = ".search", "`hptune run` runs a whole script of KerasTuner as it is"
     elif "optuna" in _libraries(tree) and ".optimize" in called and called & _STUDIES:
         method, more = ".optimize", "`hptune help from-optuna` has the rest"
+    elif "hptune" in _libraries(tree) and {"Tuner", ".fit"} <= called:
+        method, more = ".fit", f"`python {file}` runs it as it is"
     if method:
         raise ModelFileError(
             f"{file} runs a search when it is imported; put the line with {method}(…), and what "

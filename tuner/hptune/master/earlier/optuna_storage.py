@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...core.trial import Direction, Goal
 from ...errors import UsageError, check_installed
-from ...reporting.sqlite_files import file_url, has_tables
+from ...reporting.sqlite_files import file_url, has_tables, open_storage
 from ...samplers.adapters.optuna import OUTSIDE, quiet
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
@@ -39,35 +37,11 @@ def read_storage(name: str) -> FoundTrials:
     import optuna
 
     place, wanted = _place_and_study(name)
-    with quiet(optuna), _storage_errors(place):
-        url = place if "://" in place else file_url(Path(place))
-        _check_exists(url, place)
-        storage = optuna.storages.RDBStorage(url, skip_table_creation=True)
-        try:
-            names = optuna.get_all_study_names(storage)
-            study = optuna.load_study(study_name=_chosen(names, wanted, place), storage=storage)
-            return _found(optuna, study)
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
-
-
-def _check_exists(url: str, place: str) -> None:
-    """Check that the file of an SQLite URL exists; SQLite would make an empty one.
-
-    Raises:
-        UsageError: It does not.
-    """
-    from sqlalchemy.engine import make_url
-
-    parsed = make_url(url)
-    file = parsed.database or ""
-    is_plain = parsed.get_backend_name() == "sqlite" and not file.startswith(("file:", ":"))
-    if is_plain and file and not Path(file).exists():
-        raise UsageError(
-            f"the Optuna storage {place} cannot be read: there is no file {file}; a URL with an "
-            "absolute path has four slashes, such as sqlite:////home/me/optuna.db"
-        )
+    url = place if "://" in place else file_url(Path(place))
+    with quiet(optuna), open_storage(optuna, url, place, is_read=True) as storage:
+        names = optuna.get_all_study_names(storage)
+        study = optuna.load_study(study_name=_chosen(names, wanted, place), storage=storage)
+        return _found(optuna, study)
 
 
 def _place_and_study(name: str) -> tuple[str, str]:
@@ -116,15 +90,3 @@ def _measured(attributes: dict[str, Any]) -> dict[str, float]:
         for name, value in attributes.items()
         if name.startswith(_METRIC) and isinstance(value, int | float) and math.isfinite(value)
     }
-
-
-@contextlib.contextmanager
-def _storage_errors(place: str) -> Iterator[None]:
-    from optuna.exceptions import OptunaError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (SQLAlchemyError, OptunaError, RuntimeError, ImportError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"the Optuna storage {place} cannot be read: {reason}") from error

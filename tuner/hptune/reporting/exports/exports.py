@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import time
 import traceback
@@ -24,12 +25,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+log = logging.getLogger(__name__)
+
+FOLLOW_SECONDS = 5.0
+"""Time between two writings of the trials that have ended."""
+
+_MOST_SECONDS = 300.0
+"""The longest such time, for a large study or after a server did not answer."""
+
+_REST = 10.0
+"""The shortest such time, per time that the last writing has used a processor."""
+
+_END_SEEN_SECONDS = 0.5
+"""How soon the end of a run is seen."""
+
+
 class Exports(ABC):
     """Data frames, files and exports to other tools; a base class of `Study`."""
 
     @abstractmethod
     def exported(self) -> ExportedStudy:
         """Return the study as the exports need it."""
+
+    @abstractmethod
+    def _is_over(self) -> bool:
+        """Return whether no run works on the study, or the one that does has recorded its end."""
 
     def trials_dataframe(self, *, compact: bool = False) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
@@ -86,15 +106,19 @@ class Exports(ABC):
         rows = self._curves() if curves else self._table()
         write_parquet(rows, file)
 
-    def export_to(self, tool: str, place: str | os.PathLike[str] = "") -> str:
+    def export_to(
+        self, tool: str, place: str | os.PathLike[str] = "", *, follow: bool = False
+    ) -> str:
         """Write the study for a tool, in place of an earlier export of it.
 
         Args:
             tool: Name of an export, "optuna", "tensorboard", "mlflow" or that of an installed
                 package, or module:Name.
-            place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard,
-                a tracking URI, file or folder for MLflow. By default a place in the study's
-                directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
+            place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard
+                or for W&B's files, a tracking URI, file or folder for MLflow. By default a place in
+                the study's directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
+            follow: While the study runs, write each trial soon after its end; return when it is
+                over. A server that does not answer is tried again.
 
         Returns:
             What was written, and the command that shows it.
@@ -105,7 +129,11 @@ class Exports(ABC):
             StudyError: The export of a plug-in failed.
         """
         row = EXPORTS.find(tool, [Path.cwd()])
-        study = self.exported()
+        if follow:
+            row.check({})
+            self._follow(row, os.fspath(place))
+        # A trial that a later run continues is written when it is over, and so once.
+        study = self.exported().of_ended() if follow else self.exported()
         written = _written(row, study, os.fspath(place))
         # The user who has the password sets it in the command.
         place, command = without_passwords(written.place), without_passwords(written.command)
@@ -113,6 +141,29 @@ class Exports(ABC):
         named = f" as {written.name!r}" if written.name else ""
         words = f"Wrote {count} to {place if '://' in place else text.path(place)}{named}"
         return f"{words}. To look at them: {command}" if command else words
+
+    def _follow(self, row: ExportRow, place: str) -> None:
+        """Write the trials that end, until the run is over."""
+        count, pause, next_at = 0, FOLLOW_SECONDS, 0.0
+        while not self._is_over():
+            if time.monotonic() >= next_at:
+                used = time.process_time()
+                try:
+                    count, pause = self._write_ended(row, place, count), FOLLOW_SECONDS
+                except (HptuneError, OSError) as error:
+                    pause *= 2
+                    log.warning("%s; tried again in %.0f s", error, min(pause, _MOST_SECONDS))
+                # A large study takes long, and others use this machine, too.
+                pause = min(max(pause, _REST * (time.process_time() - used)), _MOST_SECONDS)
+                next_at = time.monotonic() + pause
+            time.sleep(_END_SEEN_SECONDS)
+
+    def _write_ended(self, row: ExportRow, place: str, known: int) -> int:
+        """Write the trials that have ended if they are others than known; return their number."""
+        ended = self.exported().of_ended()
+        if len(ended.trials) != known:
+            _written(row, ended, place)
+        return len(ended.trials)
 
     def _table(self) -> Table:
         return files.table(self.exported().view, now=time.time())

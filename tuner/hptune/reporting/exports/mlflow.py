@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import math
 import os
 import posixpath
@@ -17,7 +15,7 @@ from typing import Any, TypeVar
 
 from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
-from ...errors import UsageError, check_installed
+from ...errors import UsageError
 from ..sqlite_files import sqlite_url
 from .source import RESULT, ExportedStudy, Written
 
@@ -26,9 +24,15 @@ _TRIAL = "hptune.trial"
 _DIGEST = "hptune.digest"
 """Tags by which an export is recognised, and what of it has changed since."""
 
+_STUDY = "all"
+"""The value of `_TRIAL` of the run of the study, in which those of its trials are nested."""
+
 _METRICS_AT_ONCE = 1000
 _PARAMS_AT_ONCE = 100
 """What MLflow takes in one request at most."""
+
+_MOST_RUNS = 50_000
+"""What MLflow returns in one answer at most."""
 
 _NAME_CHARACTERS = 240
 """Less than MLflow's limit, as a number may follow."""
@@ -51,33 +55,23 @@ _Item = TypeVar("_Item")
 
 
 def write(study: ExportedStudy, place: str) -> Written:
-    """Write the study as an experiment of MLflow: at a tracking URI, or to a file or folder."""
-    place = place or os.environ.get("MLFLOW_TRACKING_URI") or study.default_place("mlflow.db")
-    uri = tracking_uri(place)
-    name = export_mlflow(study, uri)
-    is_server = uri.startswith(("http", "databricks"))
-    command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
-    return Written(place, command, name)
+    """Write the study as an experiment, or bring an earlier export up to date.
 
-
-def export_mlflow(study: ExportedStudy, uri: str) -> str:
-    """Write the study as an experiment at a tracking URI, or bring an earlier export up to date.
-
-    A run of a trial that has changed since is deleted (MLflow keeps it in its trash) and written
-    again; others stay as they are. A run has every metric over the steps, and the metrics at the
-    step of the trial's value as `result/<metric>`, because MLflow shows the last value of a metric
-    and the last is not always the best. Pruned trials are KILLED.
+    A run for the study has those of its trials as nested runs. A run of a trial that has changed
+    since is deleted (MLflow keeps it in its trash) and written again; others stay as they are. A
+    run has every metric over the steps, and the metrics at the step of the trial's value as
+    `result/<metric>`, because MLflow shows the last value of a metric and the last is not always
+    the best. Pruned trials are KILLED.
 
     Args:
         study: The study.
-        uri: What `tracking_uri` returned.
-
-    Returns:
-        The experiment's name.
+        place: A tracking URI, a file for SQLite, or a folder.
 
     Raises:
         UsageError: The server or store cannot be used.
     """
+    place = place or os.environ.get("MLFLOW_TRACKING_URI") or study.default_place("mlflow.db")
+    uri = tracking_uri(place)
     # MLflow 3 refuses a folder without it; an earlier export may be in one.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     with warnings.catch_warnings():
@@ -86,10 +80,13 @@ def export_mlflow(study: ExportedStudy, uri: str) -> str:
         from mlflow.exceptions import MlflowException
 
         try:
-            return _write(MlflowClient(tracking_uri=uri), study)
+            name = _write(MlflowClient(tracking_uri=uri), study)
         except (MlflowException, OSError, ImportError, _database_error()) as error:
             reason = text.shorten(str(error), 300)
             raise UsageError(f"MLflow's {uri} cannot be written: {reason}") from error
+    is_server = uri.startswith(("http", "databricks"))
+    command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return Written(place, command, name)
 
 
 def _database_error() -> type[Exception]:
@@ -108,10 +105,8 @@ def tracking_uri(place: str) -> str:
     ('file:/home/ada/mlruns', 'databricks')
 
     Raises:
-        MissingPackageError: MLflow is not installed.
         UsageError: It is a file that is no database of MLflow.
     """
-    check_installed("mlflow", "the export to MLflow")
     if place == "databricks" or _URI.match(place):
         return place
     path = Path(place).absolute()
@@ -123,22 +118,28 @@ def tracking_uri(place: str) -> str:
 
 def _write(client: Any, study: ExportedStudy) -> str:
     name, experiment = _experiment(client, study)
-    present = {
-        run.data.tags.get(_TRIAL): run
-        for run in _runs(client, experiment)
-        if _TRIAL in run.data.tags
-    }
+    present: dict[str, Any] = {}
+    for run in client.search_runs([experiment], max_results=_MOST_RUNS):
+        if (trial_of := run.data.tags.get(_TRIAL)) in present:
+            client.delete_run(run.info.run_id)  # two exports wrote it at once
+        elif trial_of is not None:
+            present[trial_of] = run
+    parent = _parent(client, experiment, study, present.get(_STUDY))
     param_names, metric_names = _names(study)
     for trial in study.trials:
         metrics = _metrics(study, trial, metric_names)
-        digest = _digest(study, trial, metrics)
+        digest = study.digest(trial, parent, metrics)
         run = present.get(str(trial.number))
         if run is not None:
             if run.data.tags.get(_DIGEST) == digest:
                 continue
             client.delete_run(run.info.run_id)
         params = {param_names[key]: value for key, value in trial.params.items()}
-        _write_run(client, experiment, study, trial, params=params, metrics=metrics, digest=digest)
+        number = _write_run(
+            client, experiment, study, trial, parent=parent, params=params, metrics=metrics
+        )
+        # Last: a run that was cut short has no digest, and is written again by the next export.
+        client.set_tag(number, _DIGEST, digest)
     return name
 
 
@@ -156,14 +157,15 @@ def _experiment(client: Any, study: ExportedStudy) -> tuple[str, str]:
         number += 1
 
 
-def _runs(client: Any, experiment: str) -> Iterator[Any]:
-    token = None
-    while True:
-        page = client.search_runs([experiment], max_results=1000, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+def _parent(client: Any, experiment: str, study: ExportedStudy, run: Any) -> str:
+    """Return the id of the study's run, which is made if there is none."""
+    if run is None:
+        started = _milliseconds(study.view.created_at)
+        tags = {_TRIAL: _STUDY}
+        run = client.create_run(experiment, start_time=started, run_name=study.name, tags=tags)
+    number: str = run.info.run_id
+    client.update_run(number, status="FINISHED" if study.view.last_finish else "RUNNING")
+    return number
 
 
 def _names(study: ExportedStudy) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -193,23 +195,16 @@ def _metrics(
     return [each for each in found if math.isfinite(each[1])]
 
 
-def _digest(
-    study: ExportedStudy, trial: Trial, metrics: Sequence[tuple[str, float, float, int]]
-) -> str:
-    known = [study.state(trial), trial.attempts, *study.times(trial), trial.reason, metrics]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
-
-
 def _write_run(
     client: Any,
     experiment: str,
     study: ExportedStudy,
     trial: Trial,
     *,
+    parent: str,
     params: Mapping[str, ParamValue],
     metrics: Sequence[tuple[str, float, float, int]],
-    digest: str,
-) -> None:
+) -> str:
     from mlflow.entities import Metric, Param
 
     started, ended = study.times(trial)
@@ -217,9 +212,9 @@ def _write_run(
         experiment,
         start_time=_milliseconds(started),
         run_name=f"trial {trial.number}",
-        tags=_tags(study, trial),
+        tags={**_tags(study, trial), "mlflow.parentRunId": parent},
     )
-    number = run.info.run_id
+    number: str = run.info.run_id
     values = [
         Param(name, text.shorten(str(value), _VALUE_CHARACTERS)) for name, value in params.items()
     ]
@@ -228,13 +223,12 @@ def _write_run(
     points = [Metric(name, value, _milliseconds(time), step) for name, value, time, step in metrics]
     for points_at_once in _parts(points, _METRICS_AT_ONCE):
         client.log_batch(number, metrics=points_at_once)
-    # Last: a run that was cut short has no digest, and is written again by the next export.
-    client.set_tag(number, _DIGEST, digest)
     state = study.state(trial)
     if state.is_final:
         client.set_terminated(number, status=_STATUS[state], end_time=_milliseconds(ended))
     else:
         client.update_run(number, status=_STATUS[state])  # it has no end yet
+    return number
 
 
 def _tags(study: ExportedStudy, trial: Trial) -> Mapping[str, str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import itertools
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import text
@@ -24,9 +23,8 @@ from ...core.space.space import (
     SearchSpace,
 )
 from ...core.trial import Direction, ParamValue, Trial, TrialState
-from ...errors import UsageError, check_installed
 from ...samplers.adapters.optuna import OUTSIDE, quiet
-from ..sqlite_files import sqlite_url
+from ..sqlite_files import open_storage, sqlite_url
 from .source import ExportedStudy, Written
 
 _IDENTITY = "hptune study"
@@ -38,13 +36,6 @@ _ROUNDING = 1e-8
 
 
 def write(study: ExportedStudy, place: str) -> Written:
-    """Write the study into an Optuna storage: a file or URL."""
-    place = place or study.default_place("optuna.db")
-    name = export_optuna(study, place)
-    return Written(place, f"optuna-dashboard {shlex.quote(storage_url(place))}", name)
-
-
-def export_optuna(study: ExportedStudy, place: str) -> str:
     """Write the study into an Optuna storage, in place of an earlier export of it.
 
     Optuna takes some 60 ms for a trial of 30 reports. A study that has not changed since its last
@@ -63,42 +54,26 @@ def export_optuna(study: ExportedStudy, place: str) -> str:
         study: The study.
         place: A file for SQLite, or a URL that SQLAlchemy knows.
 
-    Returns:
-        The study's name in the storage.
-
     Raises:
-        MissingPackageError: Optuna is not installed.
         UsageError: The storage cannot be used.
     """
-    check_installed("optuna", "the export to Optuna")
     import optuna
 
-    url = storage_url(place)
-    with quiet(optuna), _storage_errors(place):
-        storage = _storage(optuna, url)
-        try:
-            return _write(optuna, study, storage)
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
+    place = place or study.default_place("optuna.db")
+    is_url = "://" in place
+    tables = {"studies", "version_info"}
+    url = place if is_url else sqlite_url(place, tool="Optuna", tables=tables)
+    named = place if is_url else text.path(place)
+    with quiet(optuna), open_storage(optuna, url, named, is_read=False) as storage:
+        _write_fast(storage)
+        name = _write(optuna, study, storage)
+    return Written(place, f"optuna-dashboard {shlex.quote(url)}", name)
 
 
-def storage_url(place: str) -> str:
-    """Return the URL of a storage.
-
-    Raises:
-        UsageError: It is a file that is no Optuna storage.
-    """
-    if "://" in place:
-        return place
-    return sqlite_url(place, tool="Optuna", tables={"studies", "version_info"})
-
-
-def _storage(optuna: Any, url: str) -> Any:
+def _write_fast(storage: Any) -> None:
     from sqlalchemy import event
 
-    storage = optuna.storages.RDBStorage(url)
-    if url.startswith("sqlite"):
+    if storage.engine.dialect.name == "sqlite":
 
         @event.listens_for(storage.engine, "connect")
         def _(connection: Any, _record: Any) -> None:
@@ -106,7 +81,6 @@ def _storage(optuna: Any, url: str) -> Any:
             connection.execute("PRAGMA synchronous=OFF")
 
         storage.engine.dispose()
-    return storage
 
 
 def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
@@ -281,28 +255,3 @@ def _contains(distribution: Any, value: ParamValue) -> bool:
         return False
     steps = (value - distribution.low) / (distribution.step or 1.0)
     return distribution.step is None or abs(steps - round(steps)) < _ROUNDING
-
-
-@contextlib.contextmanager
-def _storage_errors(place: str) -> Iterator[None]:
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-
-    try:
-        yield
-    except ArgumentError as error:
-        raise UsageError(
-            f"{place!r} is no URL of a storage; give a file, such as optuna.db, or a URL, such as "
-            "postgresql://host/database"
-        ) from error
-    except ImportError as error:
-        raise UsageError(f"the storage {place} cannot be opened: {error}") from error
-    except (SQLAlchemyError, RuntimeError, _internal_error()) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"the storage {text.path(place)} cannot be written: {reason}") from error
-
-
-def _internal_error() -> type[Exception]:
-    from optuna.exceptions import StorageInternalError
-
-    found: type[Exception] = StorageInternalError
-    return found

@@ -28,18 +28,27 @@ EXPORTS = Registry(
     (
         ExportRow(
             name="optuna",
+            needs="optuna",
             summary="a storage of Optuna, which its dashboard shows",
             factory=f"{_HERE}optuna:write",
         ),
         ExportRow(
             name="tensorboard",
+            needs="tensorboardX",
             summary="a folder of TensorBoard runs",
             factory=f"{_HERE}tensorboard:write",
         ),
         ExportRow(
             name="mlflow",
+            needs="mlflow",
             summary="an experiment of MLflow",
             factory=f"{_HERE}mlflow:write",
+        ),
+        ExportRow(
+            name="wandb",
+            needs="wandb",
+            summary="a group of runs of W&B",
+            factory=f"{_HERE}wandb:write",
         ),
     ),
 )

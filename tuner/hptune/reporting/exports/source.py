@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +66,11 @@ class ExportedStudy:
     reports: Sequence[ReportedValue]
     identity: str
     facts: Mapping[str, str]
+
+    def of_ended(self) -> ExportedStudy:
+        """Return the study with the trials that are over, which an export need not write again."""
+        ended = [trial for trial in self.view.trials if trial.state.is_final]
+        return replace(self, view=replace(self.view, trials=ended))
 
     @property
     def name(self) -> str:
@@ -129,6 +135,12 @@ class ExportedStudy:
         """Return a trial's objectives and its other metrics at the step of its value."""
         pairs = zip(self.view.goals.objectives, trial.values, strict=False)
         return {goal.metric: value for goal, value in pairs} | dict(trial.metrics)
+
+    def digest(self, trial: Trial, *others: object) -> str:
+        """Return a text that changes with a trial, its reports, and what else goes with them."""
+        own = (self.state(trial), trial.params, trial.attempts, trial.reason, self.results(trial))
+        known = (*own, self.times(trial), self.steps(trial), *others)
+        return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
     def violations(self, trial: Trial) -> dict[str, float]:
         """Return by how much a trial breaks each constraint; 0 or less if it keeps it.

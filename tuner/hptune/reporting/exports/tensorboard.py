@@ -14,7 +14,7 @@ from typing import Any
 from ... import text
 from ...core.space.space import FloatParameter, IntParameter, Parameter
 from ...core.trial import ParamValue, Trial, TrialState
-from ...errors import UsageError, check_installed
+from ...errors import UsageError
 from .source import RESULT, ExportedStudy, Written
 
 _FILE = "events.out.tfevents.0.hptune"
@@ -31,15 +31,6 @@ _SESSION_END = "_hparams_/session_end_info"
 
 
 def write(study: ExportedStudy, place: str) -> Written:
-    """Write the study as TensorBoard runs into a folder."""
-    if "://" in place:
-        raise UsageError(f"{place} is a URL; TensorBoard's files are written to a folder")
-    folder = Path(place or study.default_place("tensorboard"))
-    export_tensorboard(study, folder)
-    return Written(str(folder), f"tensorboard --logdir {text.path(folder)}")
-
-
-def export_tensorboard(study: ExportedStudy, folder: Path) -> None:
     """Write the study as a folder of TensorBoard runs, in place of an earlier export of it.
 
     Each trial is a run, `trial-00007`, with every metric over the steps as scalars. The metrics at
@@ -49,13 +40,14 @@ def export_tensorboard(study: ExportedStudy, folder: Path) -> None:
 
     Args:
         study: The study.
-        folder: Where to write; a new or empty folder, or one with an earlier export of the study.
+        place: Where to write; a new or empty folder, or one with an earlier export of the study.
 
     Raises:
-        MissingPackageError: tensorboardX is not installed.
         UsageError: The folder holds something else, or cannot be written.
     """
-    check_installed("tensorboardX", "the export to TensorBoard")
+    if "://" in place:
+        raise UsageError(f"{place} is a URL; TensorBoard's files are written to a folder")
+    folder = Path(place or study.default_place("tensorboard"))
     try:
         _make_empty(folder, study)
         _write(folder / _FILE, [_experiment(study)], time=study.view.created_at)
@@ -65,6 +57,7 @@ def export_tensorboard(study: ExportedStudy, folder: Path) -> None:
             _write_trial(study, trial, run / _FILE)
     except OSError as error:
         raise UsageError(f"{text.path(folder)} cannot be written: {error.strerror}") from error
+    return Written(str(folder), f"tensorboard --logdir {text.path(folder)}")
 
 
 def _make_empty(folder: Path, study: ExportedStudy) -> None:
