@@ -269,7 +269,10 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
-    study._session._call(lambda followed: followed.happen(request))
+    with study._session.locked() as lock:
+        followed_study = study._session._caught_up(lock)
+        with study._session._recorded(followed_study):
+            followed_study.happen(request)
     assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
 
@@ -528,13 +531,13 @@ def test_a_study_of_a_master_that_has_ended(of_a_master: Path) -> None:
     assert replay(StudyDirectory(of_a_master)).difference is None
 
 
-def test_a_call_beside_a_master_is_refused(
+def test_a_change_beside_a_master_is_refused(
     of_a_master: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
     directory = StudyDirectory(of_a_master)
     with directory.acquire(), pytest.raises(StudyLockedError) as caught:
-        hptune.open_study(of_a_master)
+        hptune.open_study(of_a_master, trials=9)
     assert "is run by process" in caught.value.message
     assert f"`hptune stop {directory}`" in caught.value.message
 
@@ -562,15 +565,33 @@ def test_a_call_is_refused_while_a_job_waits_to_be_the_master(
         hptune.open_study(of_a_master, trials=4)
 
 
-def test_a_master_takes_a_study_over_from_programs(cli: InProcess) -> None:
+def test_a_master_answers_programs_that_have_trials(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
     model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
     path = cli.directory / "mine"
     study = hptune.open_study(path, model, "objective:min", trials=3, search="random")
-    trial = study.ask()
-    study.tell(study.ask(), objective=0.5)
+    trial, told = study.ask(), list[TrialState]()
+
+    def tell() -> None:
+        while LedgerReader(StudyDirectory(path)).run_state().without_master:
+            time.sleep(0.05)
+        trial.report(1, objective=0.5)
+        told.append(study.tell(trial, objective=-1.0).state)
+
+    program = threading.Thread(target=tell)
+    program.start()
     assert cli("resume", "mine", "-q").code == 0
+    program.join()
+    assert told == [TrialState.COMPLETE]
     assert states(study) == [TrialState.COMPLETE] * 3
-    with pytest.raises(TrialOverError, match=r"a master has run the study since attempt 0\.0"):
+    assert (study.best_trial.number, study.best_trial.value, study.trials[0].attempts) == (
+        0,
+        -1.0,
+        1,
+    )
+    with pytest.raises(TrialOverError, match="a trial is told once"):
         study.tell(trial, objective=0.0)
     assert replay(StudyDirectory(path)).difference is None
 

@@ -149,11 +149,10 @@ class AskedTrial(TrialContext):
 
     def end(self, ending: Ending) -> Trial:
         """End the attempt."""
-        unused: tuple[str, ...] = ()
+        used: ParametersUsed | None = None
         if "hp" in self.__dict__ and ending.cause is Cause.RETURNED and not self.has_read_params:
             used = self._used(is_over=True)
-            unused = () if used is None else used.unused
-        trial = self.session.end(self.attempt, ending, unused=unused)
+        trial = self.session.end(self.attempt, ending, used)
         self.is_over = True
         return trial
 
