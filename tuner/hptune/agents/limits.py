@@ -122,15 +122,14 @@ class Limits:
             ("timeout", settings.timeout_seconds, self.time_seconds),
             ("max-jobs", jobs, self.jobs),
         ):
-            if value is None or value > most:
-                shown = "not given" if value is None else f"{value:g}"
+            is_unlimited = value is None or (name == "timeout" and not value)  # 0 is "none"
+            if is_unlimited or value > most:
+                shown = "not given" if is_unlimited else f"{value:g}"
                 unit = " seconds" * (name == "timeout")
                 raise UsageError(f"{name} is {shown}; allowed is at most {most:g}{unit}")
         self._check_budget(settings.device_budget, committed)
 
-    def _check_budget(
-        self, budget: DeviceBudget | None, committed: Mapping[Device, float]
-    ) -> None:
+    def _check_budget(self, budget: DeviceBudget | None, committed: Mapping[Device, float]) -> None:
         left = {
             device: max(0.0, hours - committed.get(device, 0.0))
             for device, hours in self.device_hours.items()
@@ -176,11 +175,16 @@ def read_limits(file: Path) -> Limits:
             found[name] = read(value, path.parent)
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(f"{file} has {name} = {value!r}, which cannot be used") from error
-    slurm = found["slurm"]
     limits = Limits(
-        **{name: value for name, value in found.items() if name not in ("time", "this_machine")},
+        studies=found["studies"],
+        models=found["models"],
+        slurm=found["slurm"],
+        this_machine=found["this_machine"] or not found["slurm"],
+        device_hours=found["device_hours"],
+        jobs=found["jobs"],
         time_seconds=found["time"],
-        this_machine=found["this_machine"] == "yes" or not slurm,
+        trials=found["trials"],
+        running=found["running"],
     )
     _check_places(limits, file)
     return limits
@@ -252,9 +256,9 @@ def _count(value: int, _: Path) -> int:
     return value
 
 
-def _yes_or_no(value: str, _: Path) -> str:
-    if value not in ("yes", "no"):
-        raise ValueError
+def _true_or_false(value: bool, _: Path) -> bool:  # noqa: FBT001 - a value of the file
+    if not isinstance(value, bool):
+        raise TypeError
     return value
 
 
@@ -262,7 +266,7 @@ _READERS: dict[str, tuple[Callable[[Any, Path], Any], Any]] = {
     "models": (_paths, None),
     "studies": (_one_path, None),
     "slurm": (_paths, []),
-    "this_machine": (_yes_or_no, "no"),
+    "this_machine": (_true_or_false, False),
     "device_hours": (_hours, None),
     "jobs": (_count, 0),
     "time": (lambda value, _: float(duration().read(value)), None),

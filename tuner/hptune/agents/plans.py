@@ -79,6 +79,8 @@ class Plans:
             raise UsageError("the token is unknown or its time is over; plan again")
         if not plan.answer:
             if plan.plan_again() != plan.request:
-                raise UsageError("a file of the request has changed since it was planned; plan again")
+                raise UsageError(
+                    "a file of the request has changed since it was planned; plan again"
+                )
             plan.answer = start(plan.request)
         return plan.answer

@@ -30,6 +30,9 @@ from .ledger.reader import LedgerReader
 WAIT_SECONDS = 60.0
 """Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
 
+AGENT = "HPTUNE_AGENT"
+"""The variable with the name of an agent that asks in the user's place."""
+
 _ANSWER_POLL_SECONDS = 0.2
 """How often the ledger is read for an answer."""
 
@@ -222,7 +225,8 @@ def new_request(
     note: Note | None = None,
 ) -> UserRequest:
     """Return a request of this user, who asks with a tool such as "hptune stop"."""
-    by = f"{_user()} ({tool})"
+    agent = os.environ.get(AGENT)
+    by = f"{f'{agent[:40]} for ' if agent else ''}{_user()} ({tool})"
     return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
 
 
