@@ -14,6 +14,8 @@ from __future__ import annotations
 import getpass
 import os
 import secrets
+import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -32,6 +34,9 @@ WAIT_SECONDS = 60.0
 
 AGENT = "HPTUNE_AGENT"
 """The variable with the name of an agent that asks in the user's place."""
+
+_MOST_CHARACTERS = 1000
+"""Of a command that an agent asked for."""
 
 _ANSWER_POLL_SECONDS = 0.2
 """How often the ledger is read for an answer."""
@@ -228,6 +233,14 @@ def new_request(
     agent = os.environ.get(AGENT)
     by = f"{f'{agent[:40]} for ' if agent else ''}{_user()} ({tool})"
     return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
+
+
+def note_agent(directory: StudyDirectory) -> None:
+    """Have the master of a study that an agent starts note who asked for what, if one did."""
+    if os.environ.get(AGENT):
+        command = shlex.join(["hptune", *sys.argv[1:]])[:_MOST_CHARACTERS]
+        note = Note(f"asked for: {command}")
+        directory.requests.append(new_request(UserAction.NOTE, tool="hptune", note=note))
 
 
 def _user() -> str:
