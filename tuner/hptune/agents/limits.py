@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config.kinds import duration
+from ..config import kinds
 from ..config.settings import SETTINGS, StudySettings
 from ..core.budget import Device, DeviceBudget, read_budget
+from ..core.kinds import Kind, flag, whole_number
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS
 from ..samplers.registry import AUTO, SAMPLERS
 from ..user_code.model_file import SourceKind
 
 _OPTIONS = (
-    *("objective", "constraint", "search", "try", "seed", "trials", "epochs", "timeout", "budget"),
-    *("trial-timeout", "pruner", "min-epochs", "reduction-factor", "cpus-per-trial", "slurm"),
-    *("gpus-per-trial", "memory-per-trial", "max-jobs", "on-failure", "max-failures"),
+    *("objective", "constraint", "search", "try", "seed", "trials", "first", "epochs", "timeout"),
+    *("budget", "trial-timeout", "pruner", "min-epochs", "reduction-factor", "cpus-per-trial"),
+    *("gpus-per-trial", "memory-per-trial", "slurm", "max-jobs", "on-failure", "max-failures"),
 )
 """The options of `hptune run` that an agent may give. None of them names code or a machine."""
 
 _SETTING_OF = {each.flag.removeprefix("--"): each for each in SETTINGS}
+_NAMES = {"search": (AUTO, *SAMPLERS.built_in), "pruner": tuple(PRUNERS.built_in)}
+"""What options that may name code are limited to."""
+
 _MOST_CHARACTERS = 500
+_MOST_VALUES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class Limits:
         this_machine: Whether trials may run on the machine of the server.
         device_hours: What the studies of the folder may use together, for each kind of device.
         jobs: Most Slurm jobs of a study at once.
-        time_seconds: Longest time of a study.
+        time: Longest time of a study, in seconds.
         trials: Most trials of a study.
         running: Most studies at once.
     """
@@ -50,7 +56,7 @@ class Limits:
     this_machine: bool
     device_hours: Mapping[Device, float]
     jobs: int
-    time_seconds: float
+    time: float
     trials: int
     running: int
 
@@ -76,29 +82,6 @@ class Limits:
             raise UsageError(f"model_file is {name!r}; {_allowed(self.models)}")
         return path
 
-    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a request, with the path of its slurm.toml resolved.
-
-        Raises:
-            UsageError: One is not allowed.
-        """
-        options = dict(given)
-        for name, value in options.items():
-            if name not in _OPTIONS:
-                raise UsageError(f"the setting {name!r} is not allowed here; {_allowed(_OPTIONS)}")
-            for text in map(str, value if isinstance(value, list) else [value]):
-                # A value such as @FILE or module:Name would read or run what is not allowed.
-                if text.strip().startswith("@") or not text.isprintable():
-                    raise UsageError(f"{name} is {text!r}; allowed is plain text without a file")
-                if len(text) > _MOST_CHARACTERS:
-                    raise UsageError(f"{name} has over {_MOST_CHARACTERS} characters; give fewer")
-        for name, known in (("search", (AUTO, *SAMPLERS.built_in)), ("pruner", PRUNERS.built_in)):
-            if name in options and options[name] not in known:
-                raise UsageError(f"{name} is {options[name]!r}; {_allowed(known)}")
-        if "slurm" in options:
-            options["slurm"] = str(_resolved(Path(str(options["slurm"])), "slurm"))
-        return options
-
     def check(self, settings: StudySettings, committed: Mapping[Device, float]) -> None:
         """Check the settings that a study would have.
 
@@ -112,24 +95,29 @@ class Limits:
         if settings.source.kind is not SourceKind.FILE:
             raise UsageError("the study has no model file; an agent runs only those of the limits")
         self.model(settings.source.path)
+        if settings.cluster not in (AUTO, "local") or settings.connect:
+            raise UsageError("the study has workers of its own; an agent uses only --slurm")
         if settings.slurm is None and not self.this_machine:
             raise UsageError(f"slurm is not given; {_allowed(self.slurm)}")
         if settings.slurm is not None and Path(settings.slurm) not in self.slurm:
             raise UsageError(f"slurm is {settings.slurm!r}; {_allowed(self.slurm)}")
-        jobs = settings.max_jobs if settings.slurm else 0
         for name, value, most in (
             ("trials", settings.trials, self.trials),
-            ("timeout", settings.timeout_seconds, self.time_seconds),
-            ("max-jobs", jobs, self.jobs),
+            ("timeout", settings.timeout_seconds or None, self.time),  # 0 is "none"
+            ("max-jobs", settings.max_jobs if settings.slurm else 0, self.jobs),
         ):
-            is_unlimited = value is None or (name == "timeout" and not value)  # 0 is "none"
-            if is_unlimited or value > most:
-                shown = "not given" if is_unlimited else f"{value:g}"
+            if value is None or not value <= most:
+                shown = "not given" if value is None else f"{value:g}"
                 unit = " seconds" * (name == "timeout")
                 raise UsageError(f"{name} is {shown}; allowed is at most {most:g}{unit}")
-        self._check_budget(settings.device_budget, committed)
+        self._check_budget(settings, settings.device_budget, committed)
 
-    def _check_budget(self, budget: DeviceBudget | None, committed: Mapping[Device, float]) -> None:
+    def _check_budget(
+        self,
+        settings: StudySettings,
+        budget: DeviceBudget | None,
+        committed: Mapping[Device, float],
+    ) -> None:
         left = {
             device: max(0.0, hours - committed.get(device, 0.0))
             for device, hours in self.device_hours.items()
@@ -138,20 +126,46 @@ class Limits:
             shown = "not given" if budget is None else str(budget)
             most = " or ".join(f"{hours:.6g}{device}-h" for device, hours in left.items())
             raise UsageError(f"budget is {shown}; at most {most} is left of the limits")
+        # A budget counts one kind of device, and the other one must not be used without a limit.
+        gpus = settings.fixed_gpus
+        if budget.device is Device.GPU and not gpus:
+            raise UsageError("budget has GPU hours, so give gpus-per-trial, a number above 0")
+        if budget.device is Device.CORE and Device.GPU in left and gpus != 0:
+            raise UsageError("budget has core hours, so give gpus-per-trial=0, or a budget of GPUs")
 
 
-def settings_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options, as they are named on the command line, by the names of settings."""
-    return {_SETTING_OF[name].name: value for name, value in options.items()}
+def texts_of(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the options of a request as texts of a command line.
+
+    Raises:
+        UsageError: One is not allowed.
+    """
+    found = {}
+    for name, value in sorted(given.items()):
+        if name not in _OPTIONS:
+            raise UsageError(f"the setting {name[:100]!r} is unknown here; {_allowed(_OPTIONS)}")
+        values = value if isinstance(value, list) else [value]
+        is_one = len(values) == 1 or _SETTING_OF[name].kind.is_repeated
+        if not (is_one and 0 < len(values) <= _MOST_VALUES):
+            raise UsageError(f"{name} has {len(values)} values; allowed is one, or a few of `try`")
+        found[name] = tuple(each if isinstance(each, str) else json.dumps(each) for each in values)
+        for text in found[name]:
+            # A value such as @FILE would read what is not allowed.
+            if text.strip().startswith("@") or not text.isprintable():
+                raise UsageError(f"{name} is {text[:100]!r}; allowed is plain text without a file")
+            if len(text) > _MOST_CHARACTERS:
+                raise UsageError(f"{name} has over {_MOST_CHARACTERS} characters; give fewer")
+        if name in _NAMES and found[name][0] not in _NAMES[name]:
+            raise UsageError(f"{name} is {found[name][0][:100]!r}; {_allowed(_NAMES[name])}")
+    if "slurm" in found:
+        found["slurm"] = (str(_resolved(Path(found["slurm"][0]), "slurm")),)
+    return found
 
 
-def arguments_of(options: Mapping[str, Any]) -> list[str]:
-    """Return options as arguments of a command, in an order that is always the same."""
-    return [
-        f"--{name}={value}"
-        for name, values in sorted(options.items())
-        for value in (values if isinstance(values, list) else [values])
-    ]
+def settings_of_texts(texts: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return options by the names of settings."""
+    rows = {_SETTING_OF[name]: values for name, values in texts.items()}
+    return {row.name: values if row.kind.is_repeated else values[0] for row, values in rows.items()}
 
 
 def read_limits(file: Path) -> Limits:
@@ -165,29 +179,47 @@ def read_limits(file: Path) -> Limits:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"--limits is {file}, which cannot be read: {error}") from error
-    if unknown := table.keys() - _READERS.keys():
-        raise UsageError(f"{file} has {min(unknown)!r}; {_allowed(_READERS)}")
+    if unknown := table.keys() - _KEYS.keys():
+        raise UsageError(f"{file} has {min(unknown)!r}; {_allowed(_KEYS)}")
     found: dict[str, Any] = {}
-    for name, (read, default) in _READERS.items():
-        if (value := table.get(name, default)) is None:
-            raise UsageError(f"{file} has no {name}; it is needed")
+    for name, (kind, default) in _KEYS.items():
+        value = table.get(name, default)
         try:
-            found[name] = read(value, path.parent)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise UsageError(f"{file} has {name} = {value!r}, which cannot be used") from error
+            found[name] = kind.read(value)
+        except (ValueError, TypeError) as error:
+            shown = "not given" if value is None else repr(value)
+            raise UsageError(f"{file}: {name} is {shown}; allowed are {kind.allowed}") from error
+    paths = {name: tuple((path.parent / each).resolve() for each in found[name]) for name in _PATHS}
+    budgets = map(read_budget, found["device_hours"])
     limits = Limits(
-        studies=found["studies"],
-        models=found["models"],
-        slurm=found["slurm"],
-        this_machine=found["this_machine"] or not found["slurm"],
-        device_hours=found["device_hours"],
-        jobs=found["jobs"],
-        time_seconds=found["time"],
-        trials=found["trials"],
-        running=found["running"],
+        **found
+        | paths
+        | {
+            "studies": (path.parent / found["studies"]).resolve(),
+            "this_machine": found["this_machine"] or not paths["slurm"],
+            "device_hours": {each.device: each.hours for each in budgets},
+        }
     )
     _check_places(limits, file)
     return limits
+
+
+_PATHS = ("models", "slurm")
+_KEYS: Mapping[str, tuple[Kind, Any]] = {
+    "studies": (kinds.text("DIR", "the path of a folder"), None),
+    "models": (kinds.texts("PATHS", "paths of model files and of their folders"), None),
+    "slurm": (kinds.texts("PATHS", "paths of files slurm.toml"), ()),
+    "this_machine": (flag(), False),
+    "device_hours": (
+        kinds.texts("HOURS", "texts such as 40core-h and 10gpu-h", check=read_budget),
+        None,
+    ),
+    "jobs": (whole_number(0), 0),
+    "time": (kinds.duration(), None),
+    "trials": (whole_number(1), None),
+    "running": (whole_number(1), 1),
+}
+"""The keys of a file of limits: how each is read, and its default; None if it is needed."""
 
 
 def _check_places(limits: Limits, file: Path) -> None:
@@ -231,46 +263,5 @@ def _resolved(path: Path, name: str) -> Path:
     return found
 
 
-def _allowed(names: Any) -> str:
+def _allowed(names: Iterable[object]) -> str:
     return f"allowed are {', '.join(map(str, names)) or 'none'}"
-
-
-def _one_path(value: str, folder: Path) -> Path:
-    return (folder / value).resolve()
-
-
-def _paths(value: list[str], folder: Path) -> tuple[Path, ...]:
-    if isinstance(value, str):
-        raise TypeError
-    return tuple(_one_path(each, folder) for each in value)
-
-
-def _hours(value: list[str] | str, _: Path) -> dict[Device, float]:
-    budgets = [read_budget(each) for each in ([value] if isinstance(value, str) else value)]
-    return {each.device: each.hours for each in budgets}
-
-
-def _count(value: int, _: Path) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError
-    return value
-
-
-def _true_or_false(value: bool, _: Path) -> bool:  # noqa: FBT001 - a value of the file
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-_READERS: dict[str, tuple[Callable[[Any, Path], Any], Any]] = {
-    "models": (_paths, None),
-    "studies": (_one_path, None),
-    "slurm": (_paths, []),
-    "this_machine": (_true_or_false, False),
-    "device_hours": (_hours, None),
-    "jobs": (_count, 0),
-    "time": (lambda value, _: float(duration().read(value)), None),
-    "trials": (_count, None),
-    "running": (_count, 1),
-}
-"""The keys of a file of limits: how each is read, and its default; None if it is needed."""
