@@ -19,8 +19,7 @@ from hptune.user_code.model_file import check_path
 FILE = """
 studies = "studies"
 models = ["models", "one.py"]
-slurm = ["slurm.toml"]
-this_machine = true
+slurm = []
 device_hours = ["8core-h", "2gpu-h"]
 jobs = 4
 time = "2h"
@@ -153,7 +152,6 @@ def checked(limits: Limits, folder: Path, given: dict[str, Any], used: float = 0
         {"trials": 3, "first": 2, "search": "tpe", "pruner": "asha", "seed": 3},
         {"try": ["lr=0.1", {"lr": 0.2}], "objective": "loss:min", "on-failure": "memory=retry:3"},
         {"budget": "2gpu-h", "gpus-per-trial": 1},
-        {"slurm": "slurm.toml", "max-jobs": 4},
     ],
 )
 def test_what_is_within_the_limits_is_allowed(
@@ -179,10 +177,7 @@ def test_what_is_within_the_limits_is_allowed(
         ({"budget": "2gpu-h"}, "give gpus-per-trial, a number above 0"),
         ({"budget": "2gpu-h", "gpus-per-trial": "auto"}, "give gpus-per-trial, a number above 0"),
         ({"gpus-per-trial": 1}, "give gpus-per-trial=0"),
-        ({"slurm": "slurm.toml"}, "max-jobs is not given"),
-        ({"slurm": "slurm.toml", "max-jobs": 5}, "max-jobs is 5; allowed is at most 4"),
-        ({"slurm": "elsewhere/b.py", "max-jobs": 1}, "allowed are"),
-        ({"slurm": "none", "max-jobs": 1}, "allowed are"),
+        ({"slurm": "slurm.toml", "max-jobs": 1}, "allowed are none"),
         ({"cluster": "local"}, "'cluster' is unknown here"),
         ({"python": "/bin/sh"}, "'python' is unknown here"),
         ({"entry": "x"}, "'entry' is unknown here"),
@@ -207,6 +202,29 @@ def test_what_is_beyond_the_limits_is_refused(
     with pytest.raises(UsageError) as refused:
         checked(limits, folder, given)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"slurm": "slurm.toml", "max-jobs": 4}, ""),
+        ({}, "slurm is None; allowed are"),
+        ({"slurm": "slurm.toml"}, "max-jobs is not given"),
+        ({"slurm": "slurm.toml", "max-jobs": 5}, "max-jobs is 5; allowed is at most 4"),
+        ({"slurm": "elsewhere/b.py", "max-jobs": 1}, "allowed are"),
+        ({"slurm": "none", "max-jobs": 1}, "allowed are"),
+    ],
+)
+def test_with_files_of_slurm_trials_run_there_only(
+    folder: Path, given: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    limits = read_limits(written(folder, FILE.replace("slurm = []", 'slurm = ["slurm.toml"]')))
+    if not said:
+        checked(limits, folder, given)
+        return
+    with pytest.raises(UsageError, match=said):
+        checked(limits, folder, given)
 
 
 def test_device_hours_of_other_studies_are_not_given_again(limits: Limits, folder: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from mcp import Client
 
 from hptune.agents import plans
-from hptune.agents import server as server_module
 from hptune.agents.limits import read_limits
 from hptune.agents.plans import Planner
 from hptune.agents.server import CALLS_PER_MINUTE, Agent
@@ -26,10 +25,7 @@ from hptune.study.study import Study
 LIMITS = """
 studies = "studies"
 models = ["models"]
-slurm = ["slurm.toml"]
-this_machine = true
 device_hours = "1core-h"
-jobs = 2
 time = "10m"
 trials = 8
 running = 2
@@ -83,7 +79,6 @@ class Driver:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "models").mkdir()
     (tmp_path / "models/model.py").write_text(MODEL)
-    (tmp_path / "slurm.toml").write_text('[[shapes]]\nname = "a"\nwalltime = "1:00:00"\n')
     (tmp_path / "studies").mkdir()
     (tmp_path / "limits.toml").write_text(LIMITS)
     (tmp_path / "limits.toml").chmod(0o600)
@@ -121,7 +116,7 @@ def test_each_tool_has_its_schema_and_a_read_only_server_changes_nothing(agent: 
     tools = Driver(agent).tools()
     assert [*tools] == [
         *("status", "trials", "output", "wait"),
-        *("start", "resume", "enqueue", "note", "stop"),
+        *("start", "resume", "note", "stop"),
     ]
     assert [*tools["start"].input_schema["properties"]] == ["model_file", "settings", "token"]
     assert tools["start"].input_schema["required"] == ["model_file", "settings"]
@@ -204,10 +199,9 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         ("start", {"model_file": "models/model.py", "settings": "trials=3"}),
         ("resume", {"study": "../studies", "settings": {"trials": 3}}),
         ("resume", {"study": "none", "settings": {"trials": 3}, "token": "x"}),
-        ("enqueue", {"study": "none", "params": {"x": 1}}),
-        ("enqueue", {"study": "../x", "params": {"x": "y" * 10**6}}),
         ("note", {"study": "none", "text": "x" * 10**6}),
         ("note", {"study": "none", "text": "a\0b"}),
+        ("enqueue", {"study": "none", "params": {"x": 1}}),
         ("stop", {"study": "link"}),
         ("remove", {"study": "none"}),
     ],
@@ -305,18 +299,6 @@ def test_no_more_studies_run_at_once_than_allowed(
             pytest.raises(UsageError, match="a, b runs; allowed at once are 2"),
         ):
             planner.new(model, given)
-
-
-def test_enqueued_trials_count(call: Driver, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "settings_of", lambda *_: SimpleNamespace(trials=6))
-    added = [SimpleNamespace(added=(1,))]
-    reader = SimpleNamespace(facts=dict, user_requests=lambda: added)
-    monkeypatch.setattr(server_module, "LedgerReader", lambda _: reader)
-    monkeypatch.setattr(agent, "_command", lambda *words: words[0])
-    assert call("enqueue", study="a", params={"x": 1}).text == "enqueue"
-    added *= 2
-    answer = call("enqueue", study="a", params={"x": 2})
-    assert "the study has 6 trials and 2 enqueued ones; allowed are 8" in answer.text
 
 
 def test_a_start_that_failed_can_be_repeated(

@@ -13,7 +13,7 @@ from typing import Any
 from ..config import kinds
 from ..config.settings import SETTINGS, StudySettings
 from ..core.budget import Device, DeviceBudget, read_budget
-from ..core.kinds import Kind, flag, whole_number
+from ..core.kinds import Kind, whole_number
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS
 from ..samplers.registry import AUTO, SAMPLERS
@@ -41,8 +41,7 @@ class Limits:
     Attributes:
         studies: The folder of the studies, the only one that is written to.
         models: Model files, and folders of model files.
-        slurm: Files slurm.toml.
-        this_machine: Whether trials may run on the machine of the server.
+        slurm: Files slurm.toml; none if trials run on the machine of the server.
         device_hours: What the studies of the folder may use together, for each kind of device.
         jobs: Most Slurm jobs of a study at once.
         time: Longest time of a study, in seconds.
@@ -53,7 +52,6 @@ class Limits:
     studies: Path
     models: tuple[Path, ...]
     slurm: tuple[Path, ...]
-    this_machine: bool
     device_hours: Mapping[Device, float]
     jobs: int
     time: float
@@ -97,9 +95,9 @@ class Limits:
         self.model(settings.source.path)
         if settings.cluster not in (AUTO, "local") or settings.connect:
             raise UsageError("the study has workers of its own; an agent uses only --slurm")
-        if settings.slurm is None and not self.this_machine:
-            raise UsageError(f"slurm is not given; {_allowed(self.slurm)}")
-        if settings.slurm is not None and Path(settings.slurm) not in self.slurm:
+        # With files of Slurm, no trial runs on the machine of the server.
+        slurm = None if settings.slurm is None else Path(settings.slurm)
+        if slurm not in (self.slurm or (None,)):
             raise UsageError(f"slurm is {settings.slurm!r}; {_allowed(self.slurm)}")
         for name, value, most in (
             ("trials", settings.trials, self.trials),
@@ -196,7 +194,6 @@ def read_limits(file: Path) -> Limits:
         | paths
         | {
             "studies": (path.parent / found["studies"]).resolve(),
-            "this_machine": found["this_machine"] or not paths["slurm"],
             "device_hours": {each.device: each.hours for each in budgets},
         }
     )
@@ -209,7 +206,6 @@ _KEYS: Mapping[str, tuple[Kind, Any]] = {
     "studies": (kinds.text("DIR", "the path of a folder"), None),
     "models": (kinds.texts("PATHS", "paths of model files and of their folders"), None),
     "slurm": (kinds.texts("PATHS", "paths of files slurm.toml"), ()),
-    "this_machine": (flag(), False),
     "device_hours": (
         kinds.texts("HOURS", "texts such as 40core-h and 10gpu-h", check=read_budget),
         None,

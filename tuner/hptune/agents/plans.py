@@ -26,6 +26,7 @@ from ..files.access import read_whole
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
 from ..study.view_reading import settings_of
+from ..text import duration
 from ..user_code.model_file import check_path
 from ..user_code.scripts import is_keras_tuner_script
 from ..user_code.source_checks import check_syntax
@@ -151,12 +152,13 @@ class Planner:
         parts = [
             f"at most {settings.trials} trials{first}",
             f"{settings.device_budget}",
-            f"{settings.timeout_seconds:g} seconds",
+            duration(settings.timeout_seconds or 0.0),
         ]
         if settings.slurm:
             shapes = order_of(Path(settings.slurm), study, settings.max_jobs).config.shapes
             walltimes = " or ".join(dict.fromkeys(each.walltime for each in shapes))
-            parts.append(f"{settings.max_jobs} Slurm jobs at once of {walltimes} each, and one")
+            jobs = f"{settings.max_jobs} Slurm jobs at once of {walltimes} each"
+            parts.append(f"{jobs}, and one for the master")
         kept = settings.keep_checkpoints
         parts.append(f"disk for the best model and {kept} checkpoints ({free:.1f} GB are free)")
         return "; ".join(parts)

@@ -6,8 +6,6 @@ import contextlib
 import fcntl
 import functools
 import hmac
-import json
-import math
 import os
 import secrets
 import subprocess
@@ -27,7 +25,6 @@ from ..storage.asking import AGENT
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
 from ..study.study import Study
-from ..study.view_reading import settings_of
 from .answers import MOST_BYTES, page, paged
 from .limits import Limits
 from .plans import Plan, Planner
@@ -78,7 +75,7 @@ class Agent:
             "hptune", instructions=_INSTRUCTIONS, log_level="ERROR", subscriptions=False
         )
         reading = (self.status, self.trials, self.output, self.wait)
-        writing = (self.start, self.resume, self.enqueue, self.note, self.stop)
+        writing = (self.start, self.resume, self.note, self.stop)
         for tool in reading if read_only else (*reading, *writing):
             server.add_tool(self._guarded(tool), structured_output=False)
         return server
@@ -137,25 +134,13 @@ class Agent:
         plan = functools.partial(self._planner.again, study, settings, retry_failed=retry_failed)
         return self._planned(plan, token)
 
-    def enqueue(self, study: str, params: dict[str, Any]) -> str:
-        """Have a running study try this configuration next."""
-        path, point = self._limits.study(study), json.dumps(params)
-        with self._alone():
-            directory = StudyDirectory(path)
-            reader = LedgerReader(directory)
-            trials = settings_of(directory, reader.facts()).trials or math.inf
-            added = sum(len(each.added) for each in reader.user_requests())
-            if trials + added >= self._limits.trials:
-                raise UsageError(
-                    f"the study has {trials:g} trials and {added} enqueued ones; allowed are "
-                    f"{self._limits.trials}"
-                )
-            return self._command("enqueue", "--", str(path), _short(point))
-
     def note(self, study: str, text: str, number: int | None = None) -> str:
         """Write a note on a study, or on one of its trials."""
+        path = str(self._limits.study(study))
+        if len(text) > _MOST_CHARACTERS or "\0" in text:
+            raise UsageError(f"allowed are {_MOST_CHARACTERS} characters, and none of them null")
         trial = [] if number is None else [f"--trial={number}"]
-        return self._command("note", *trial, "--", str(self._limits.study(study)), _short(text))
+        return self._command("note", *trial, "--", path, text)
 
     def stop(self, study: str, number: int | None = None) -> str:
         """Stop a study, which can be resumed, or one of its trials, for good."""
@@ -238,8 +223,6 @@ class Agent:
 
     def _command(self, *arguments: str, cursor: int = 0, seconds: float = _COMMAND_SECONDS) -> str:
         """Return what a command of hptune prints."""
-        if any("\0" in each for each in arguments):
-            raise UsageError("a text has a null character; leave it out")
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "hptune", *arguments],
@@ -253,14 +236,3 @@ class Agent:
             raise StudyError(f"hptune {arguments[0]} took over {seconds:g} seconds") from None
         code = f"exit code {done.returncode}\n" * bool(done.returncode)
         return code + paged((done.stdout + done.stderr).decode(errors="replace"), cursor)
-
-
-def _short(text: str) -> str:
-    """Return the text.
-
-    Raises:
-        UsageError: It is too long.
-    """
-    if len(text) > _MOST_CHARACTERS:
-        raise UsageError(f"the text has {len(text)} characters; allowed are {_MOST_CHARACTERS}")
-    return text
