@@ -225,10 +225,9 @@ def test_hundred_calls_a_second_are_refused(folder: Path) -> None:
         async with Client(driver.server) as client:
             calls = [client.call_tool("output", {"study": "..", "number": 0}) for _ in range(times)]
             texts = [json.dumps(str(each.content)) for each in await asyncio.gather(*calls)]
-            return ["calls in a minute" in each for each in texts]
+            return [" calls in a minute" in each or " calls run" in each for each in texts]
 
-    refused = asyncio.run(ask(100))
-    assert refused.count(True) == 100 - CALLS_PER_MINUTE
+    assert asyncio.run(ask(100)).count(True) >= 100 - CALLS_PER_MINUTE
     now[0] = 61.0
     assert not any(asyncio.run(ask(2)))
 
@@ -249,6 +248,20 @@ def test_a_token_is_of_one_request(folder: Path, model: str, change: Any, holds:
     after = planner.new(model, given)
     assert (after.token(b"key") == token) == holds
     assert after.token(b"another server's") != token
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize("name", [".hptune-mcp.lock", ".STUDY.log"])
+def test_no_link_leads_what_is_written_elsewhere(
+    call: Driver, folder: Path, model: str, name: str
+) -> None:
+    planned = call("start", model_file=model, settings=GIVEN)
+    link = folder / "studies" / name.replace("STUDY", study_of(planned))
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder / "limits.toml")
+    answer = call("start", model_file=model, settings=GIVEN, token=token_of(planned))
+    assert "is a link" in answer.text
+    assert (folder / "limits.toml").read_text() == LIMITS
 
 
 PENDING, GONE = SimpleNamespace(is_gone=False), SimpleNamespace(is_gone=True)

@@ -14,13 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, ParamSpec
+from pathlib import Path
+from typing import IO, Any, Literal, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from ..errors import HptuneError, StudyError, UsageError
-from ..files.access import read_part
+from ..files.access import open_plain, read_part
 from ..storage.asking import AGENT
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
@@ -30,6 +31,9 @@ from .limits import Limits
 from .plans import Plan, Planner
 
 CALLS_PER_MINUTE = 60
+_MOST_AT_ONCE = 4
+"""Calls: each may be a process that waits, on a login node."""
+
 _START_SECONDS = 120.0
 """How long a study may take to begin until a call answers that it still begins."""
 
@@ -63,6 +67,7 @@ class Agent:
         self._environment = os.environ | {AGENT: by}
         self._now = now
         self._calls: deque[float] = deque(maxlen=CALLS_PER_MINUTE)
+        self._places = threading.BoundedSemaphore(_MOST_AT_ONCE)
         self._key = secrets.token_bytes(32)
 
     def server(self, *, read_only: bool = False) -> MCPServer[Any]:
@@ -155,13 +160,17 @@ class Agent:
             now, calls = self._now(), self._calls
             if len(calls) == CALLS_PER_MINUTE and calls[0] > now - 60:
                 raise ToolError(f"over {CALLS_PER_MINUTE} calls in a minute; use wait")
+            if not self._places.acquire(blocking=False):
+                raise ToolError(f"{_MOST_AT_ONCE} calls run; repeat this when one has ended")
             calls.append(now)
             try:
                 return tool(*arguments, **options)
             except HptuneError as error:
                 raise ToolError(paged(error.message)) from None
             except OSError as error:
-                raise ToolError(f"the machine refused: {error.strerror}") from None
+                raise ToolError(f"the machine refused: {error.strerror or error}") from None
+            finally:
+                self._places.release()
 
         return call
 
@@ -169,7 +178,7 @@ class Agent:
     def _alone(self) -> Iterator[None]:
         """Keep other calls, also those of other servers of the folder, from changing something."""
         self._limits.studies.mkdir(parents=True, exist_ok=True)
-        with (self._limits.studies / ".hptune-mcp.lock").open("w") as file:
+        with _opened(self._limits.studies / ".hptune-mcp.lock") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -198,7 +207,7 @@ class Agent:
         if "--detach" in plan.arguments:
             return f"study: {name}\n{self._command(*plan.arguments)}"
         log = plan.study.with_name(f".{name}.log")
-        with log.open("wb") as stream:
+        with _opened(log) as stream:
             master = subprocess.Popen(
                 [sys.executable, "-m", "hptune", *plan.arguments],
                 stdin=subprocess.DEVNULL,
@@ -236,3 +245,8 @@ class Agent:
             raise StudyError(f"hptune {arguments[0]} took over {seconds:g} seconds") from None
         code = f"exit code {done.returncode}\n" * bool(done.returncode)
         return code + paged((done.stdout + done.stderr).decode(errors="replace"), cursor)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Return a file to write to; a link leads elsewhere, and is refused."""
+    return os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
