@@ -7,17 +7,12 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, check_installed
-from .options import PathType
+from .options import path_option
 from .output import echo
 
 
 @click.command("mcp", short_help="Let an agent drive studies, within limits of yours.")
-@click.option(
-    "--limits",
-    type=PathType(path_type=Path),
-    metavar="FILE",
-    help="A TOML file with what the agent may use: `hptune help agents`.",
-)
+@path_option("--limits", text="A TOML file with what the agent may use: `hptune help agents`.")
 @click.option(
     "--name",
     default="agent",
