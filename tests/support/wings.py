@@ -69,6 +69,7 @@ WINGS = {
         },
         uses=("programs",),
     ),
+    "agents": Wing(("hptune.agents", "hptune.cli.mcp"), uses=("slurm", "other tools")),
     "parallel": Wing(
         (
             "hptune.executors.parallel",

@@ -25,6 +25,7 @@ from ..files.access import exists, is_file
 from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
+from ..storage.asking import note_agent
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MOMENT_SECONDS, MasterLock
@@ -96,6 +97,7 @@ def start(
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
         directory.requests.skip()
+        note_agent(directory)
         with directory.acquire() as lock:
             try:
                 return _start(request, directory, lock, workers, display)
@@ -165,6 +167,7 @@ def resume(
         refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
+    note_agent(directory)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(acquired(directory))
         ledger = stack.enter_context(

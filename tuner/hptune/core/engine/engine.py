@@ -232,8 +232,13 @@ class Engine:
         self.workers.handle(event)
         self._is_split_due = False
         searched = self._requests.searched + len(event.added)
+        counts, first = self._records.counts, event.config.first
+        is_tried = counts.get(TrialState.COMPLETE) or counts.get(TrialState.PRUNED)
         self._requests = SuggestionRequests(
-            event.config.trials, ask_ahead=event.config.ask_ahead, searched=searched
+            event.config.trials,
+            ask_ahead=event.config.ask_ahead,
+            searched=searched,
+            first=counts.get(TrialState.FAILED, 0) + first if first and not is_tried else None,
         )
         self._paused_by = ""
         self._stop_reason = None
@@ -574,6 +579,7 @@ class Engine:
             usual=self.usual,
             sizes=self._dispatch.sizes(with_waiting=self._is_starting, without=self.leased),
             unfit_nodes=self.workers.unfit_nodes,
+            is_first=self._requests.first is not None,
         )
 
     @property
