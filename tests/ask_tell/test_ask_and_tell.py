@@ -339,6 +339,14 @@ def test_what_trials_declare_is_searched(path: Path, space: object) -> None:
     assert len({trial.params["x"] for trial in study.trials}) == 5
 
 
+def test_what_a_trial_did_not_use_is_named_also_if_it_declared_something_new(path: Path) -> None:
+    study = hptune.open_study(path, {"x": [1, 2], "y": [3, 4]}, "loss:min", trials=1)
+    trial = study.ask()
+    trial.hp.Choice("x", [1, 2])
+    trial.hp.Int("new", 1, 9)
+    assert trial.tell(loss=1.0).unused == ("y",)
+
+
 def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text(
