@@ -259,7 +259,7 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
-    study._session._call(lambda followed: followed.happen(request))
+    study.session._call(lambda followed: followed.happen(request))
     assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
 
@@ -465,7 +465,7 @@ def test_a_new_study_needs_its_objective(path: Path) -> None:
 def test_a_disk_without_room_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(path)
     trial, other = study.ask(2)
-    ledger = study._session._study.ledger._connection  # type: ignore[union-attr]
+    ledger = study.session._study.ledger._connection  # type: ignore[union-attr]
     (pages,) = ledger.execute("PRAGMA page_count").fetchone()
     ledger.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageFullError, match="full"):

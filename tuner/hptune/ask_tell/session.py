@@ -9,11 +9,11 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
+from ..core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
     AttemptStarted,
@@ -56,6 +56,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 600.0
 """How long a call waits for those of other programs, which may be many, and get their turns by
 chance."""
+
+_GONE = "its process ended without a result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,27 @@ class Session:
             return _trial(study, name.trial)
 
         return self._call(end)
+
+    def enlarge(self, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
+        """Let the study have this many trials more than it has begun, among them the points.
+
+        Other programs may do so at the same moment: its total never becomes less.
+        """
+        with self._guard, self.locked() as lock:
+            study = self._caught_up(lock)
+            total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
+            settings = {"trials": total} | ({"start_points": points} if points else {})
+            self._open(study, lock, Changes(settings=settings), None)
+
+    def end_gone(self) -> None:
+        """End the attempts of processes of this machine that were killed; others get the trials."""
+
+        def end(study: FollowedStudy) -> None:
+            for leased in study.engine.leased.values():
+                if _is_gone(leased.attempt):
+                    study.end(leased.attempt, Ending(Cause.WORKER_LOST, reason=_GONE))
+
+        self._call(end)
 
     def stop(self, reason: str) -> bool:
         """Stop the study if programs have it open: they stop at their next reports.
@@ -400,6 +423,18 @@ def _given(study: FollowedStudy, lease_seconds: float) -> Start | None:
     study.happen(AttemptStarted(now, start.attempt, os.getpid()))
     study.happen(WorkerLeaving(now, worker, "it has its trial"))
     return start
+
+
+def _is_gone(attempt: Attempt) -> bool:
+    """Return whether an attempt is of a process of this machine that does not exist any more."""
+    pid = int(attempt.placement.worker.split("-")[-2])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return attempt.node == socket.gethostname()
+    except PermissionError:  # of another user
+        pass
+    return False
 
 
 def _no_trial(study: FollowedStudy) -> NoTrialError:
