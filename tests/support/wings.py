@@ -69,6 +69,7 @@ WINGS = {
         },
         uses=("programs",),
     ),
+    "optuna": Wing(("hptune.optuna",), uses=("ask and tell", "pages")),
     "parallel": Wing(
         (
             "hptune.executors.parallel",
