@@ -67,7 +67,7 @@ class Study(optuna.study.Study):
         is_stopped: Whether the present `optimize` begins no more trials.
     """
 
-    _study_id = 0
+    _study_id = 0  # of the only study in the storage of the copy
     add_trial: Any = refused(_WHERE, "add_trial")
     set_metric_names: Any = refused(_WHERE, "set_metric_names")
     sampler: Any = property(refused(_WHERE, "sampler"))
