@@ -269,9 +269,9 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
-    with study._session.locked() as lock:
-        followed_study = study._session._caught_up(lock)
-        with study._session._recorded(followed_study):
+    with study.session.locked() as lock:
+        followed_study = study.session._caught_up(lock)
+        with study.session._recorded(followed_study):
             followed_study.happen(request)
     assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
@@ -350,6 +350,14 @@ def test_what_trials_declare_is_searched(path: Path, space: object) -> None:
         with trial:
             study.tell(trial, loss=trial.hp.Float("x", 0.0, 1.0))
     assert len({trial.params["x"] for trial in study.trials}) == 5
+
+
+def test_what_a_trial_did_not_use_is_named_also_if_it_declared_something_new(path: Path) -> None:
+    study = hptune.open_study(path, {"x": [1, 2], "y": [3, 4]}, "loss:min", trials=1)
+    trial = study.ask()
+    trial.hp.Choice("x", [1, 2])
+    trial.hp.Int("new", 1, 9)
+    assert trial.tell(loss=1.0).unused == ("y",)
 
 
 def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> None:
@@ -470,7 +478,7 @@ def test_a_new_study_needs_its_objective(path: Path) -> None:
 def test_a_disk_without_room_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(path)
     trial, other = study.ask(2)
-    ledger = study._session._study.ledger._connection  # type: ignore[union-attr]
+    ledger = study.session._study.ledger._connection  # type: ignore[union-attr]
     (pages,) = ledger.execute("PRAGMA page_count").fetchone()
     ledger.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageFullError, match="full"):

@@ -273,7 +273,7 @@ def test_a_study_is_closed_once_by_any_number_of_programs(path: Path) -> None:
 
 def test_a_lease_ends_while_other_programs_report(path: Path) -> None:
     study = opened(path)
-    other = AskedStudy(study._session, lease_seconds=0.2)
+    other = AskedStudy(study.session, lease_seconds=0.2)
     with beside(path) as master:
         lost, kept = other.ask(), study.ask()
         steps = itertools.count(1)

@@ -70,6 +70,7 @@ WINGS = {
         uses=("programs",),
     ),
     "agents": Wing(("hptune.agents", "hptune.cli.mcp"), uses=("slurm", "other tools")),
+    "optuna": Wing(("hptune.optuna",), uses=("ask and tell", "pages")),
     "parallel": Wing(
         (
             "hptune.executors.parallel",

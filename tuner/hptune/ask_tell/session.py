@@ -6,12 +6,13 @@ import contextlib
 import os
 import random
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
+from ..core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
     AttemptEnded,
@@ -65,6 +66,7 @@ PATIENCE_SECONDS = 600.0
 """How long a call waits for those of other programs, which may be many, and get their turns by
 chance."""
 
+_GONE = "its process ended without a result"
 
 _MASTER_POLL_SECONDS = 0.02
 _MOST_MASTER_POLL_SECONDS = 0.5
@@ -186,6 +188,27 @@ class Session:
         ended = AttemptEnded(time.time(), name, ending)
         study = self._call([ended] if used is None else [used, ended])
         return _trial(study, name.trial)
+
+    def enlarge(self, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
+        """Let the study have this many trials more than it has begun, among them the points.
+
+        Other programs may do so at the same moment: its total never becomes less.
+        """
+        with self._guard, self.locked() as lock:
+            study = self._caught_up(lock)
+            total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
+            settings = {"trials": total} | ({"start_points": points} if points else {})
+            self._latest = self._open(study, lock, Changes(settings=settings), None)
+
+    def end_gone(self) -> None:
+        """End the attempts of processes of this machine that were killed; others get the trials."""
+        gone = [
+            AttemptEnded(time.time(), each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
+            for each in self._call([]).engine.leased.values()
+            if _is_gone(each.attempt)
+        ]
+        with contextlib.suppress(TrialOverError):  # another process has ended it
+            self._call(gone)
 
     def stop(self, reason: str) -> bool:
         """Stop the study if programs have it open: they stop at their next reports.
@@ -521,6 +544,18 @@ def _is_same(plan: RunPlan, study: SeenStudy) -> bool:
     if plan.settings != study.past.settings or plan.added or plan.retried:
         return False
     return plan.space == study.search.space
+
+
+def _is_gone(attempt: Attempt) -> bool:
+    """Return whether an attempt is of a process of this machine that does not exist any more."""
+    pid = int(attempt.placement.worker.split("-")[-2])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return attempt.node == socket.gethostname()
+    except PermissionError:  # of another user
+        pass
+    return False
 
 
 def _no_trial(study: SeenStudy) -> NoTrialError:
