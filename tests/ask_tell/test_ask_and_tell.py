@@ -67,6 +67,16 @@ def test_what_is_told_is_the_result(path: Path) -> None:
     ]
 
 
+def test_a_wrong_call_says_how_one_is_written(path: Path) -> None:
+    study = opened(path)
+    with pytest.raises(TypeError, match=r"study.tell: .*; write study.tell\(trial, loss=0.5\)"):
+        study.tell(study.ask(), 0.5)  # type: ignore[call-arg, arg-type]
+    for count in (0, 2.5, "3"):
+        with pytest.raises(UsageError, match="allowed are whole numbers from 1 on"):
+            study.ask(count)  # type: ignore[arg-type]
+    assert len(study.trials) == 1
+
+
 def test_two_never_get_the_same(path: Path) -> None:
     one, other = opened(path), hptune.open_study(path)
     numbers = [one.ask().number, other.ask().number, *(each.number for each in one.ask(5))]
@@ -259,7 +269,10 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
-    study._session._call(lambda followed: followed.happen(request))
+    with study.session.locked() as lock:
+        followed_study = study.session._caught_up(lock)
+        with study.session._recorded(followed_study):
+            followed_study.happen(request)
     assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
 
@@ -339,6 +352,14 @@ def test_what_trials_declare_is_searched(path: Path, space: object) -> None:
     assert len({trial.params["x"] for trial in study.trials}) == 5
 
 
+def test_what_a_trial_did_not_use_is_named_also_if_it_declared_something_new(path: Path) -> None:
+    study = hptune.open_study(path, {"x": [1, 2], "y": [3, 4]}, "loss:min", trials=1)
+    trial = study.ask()
+    trial.hp.Choice("x", [1, 2])
+    trial.hp.Int("new", 1, 9)
+    assert trial.tell(loss=1.0).unused == ("y",)
+
+
 def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text(
@@ -388,7 +409,7 @@ def test_a_trial_is_told_once(path: Path) -> None:
     [
         ({"loss": "low"}, "loss is 'low'; a metric is a number"),
         ({"los": 0.5}, r"unknown metric 'loss' \(did you mean 'los'\?\)"),
-        ({}, "trial 0 is told without a result; give loss, or failed='why'"),
+        ({}, "trial 0 is told without a result; give loss, or why it has failed"),
     ],
 )
 def test_a_wrong_result_changes_nothing(
@@ -459,7 +480,7 @@ def test_a_new_study_needs_its_objective(path: Path) -> None:
 def test_a_disk_without_room_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(path)
     trial, other = study.ask(2)
-    ledger = study._session._study.ledger._connection  # type: ignore[union-attr]
+    ledger = study.session._study.ledger._connection  # type: ignore[union-attr]
     (pages,) = ledger.execute("PRAGMA page_count").fetchone()
     ledger.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageFullError, match="full"):
@@ -520,13 +541,13 @@ def test_a_study_of_a_master_that_has_ended(of_a_master: Path) -> None:
     assert replay(StudyDirectory(of_a_master)).difference is None
 
 
-def test_a_call_beside_a_master_is_refused(
+def test_a_change_beside_a_master_is_refused(
     of_a_master: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
     directory = StudyDirectory(of_a_master)
     with directory.acquire(), pytest.raises(StudyLockedError) as caught:
-        hptune.open_study(of_a_master)
+        hptune.open_study(of_a_master, trials=9)
     assert "is run by process" in caught.value.message
     assert f"`hptune stop {directory}`" in caught.value.message
 
@@ -554,15 +575,33 @@ def test_a_call_is_refused_while_a_job_waits_to_be_the_master(
         hptune.open_study(of_a_master, trials=4)
 
 
-def test_a_master_takes_a_study_over_from_programs(cli: InProcess) -> None:
+def test_a_master_answers_programs_that_have_trials(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
     model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
     path = cli.directory / "mine"
     study = hptune.open_study(path, model, "objective:min", trials=3, search="random")
-    trial = study.ask()
-    study.tell(study.ask(), objective=0.5)
+    trial, told = study.ask(), list[TrialState]()
+
+    def tell() -> None:
+        while LedgerReader(StudyDirectory(path)).run_state().without_master:
+            time.sleep(0.05)
+        trial.report(1, objective=0.5)
+        told.append(study.tell(trial, objective=-1.0).state)
+
+    program = threading.Thread(target=tell)
+    program.start()
     assert cli("resume", "mine", "-q").code == 0
+    program.join()
+    assert told == [TrialState.COMPLETE]
     assert states(study) == [TrialState.COMPLETE] * 3
-    with pytest.raises(TrialOverError, match=r"a master has run the study since attempt 0\.0"):
+    assert (study.best_trial.number, study.best_trial.value, study.trials[0].attempts) == (
+        0,
+        -1.0,
+        1,
+    )
+    with pytest.raises(TrialOverError, match="a trial is told once"):
         study.tell(trial, objective=0.0)
     assert replay(StudyDirectory(path)).difference is None
 

@@ -84,6 +84,20 @@ def test_a_job_asks_for_no_more_cores_than_the_user_gives_its_trials(
         assert f"#SBATCH --cpus-per-task={cpus}\n" in script
 
 
+@pytest.mark.parametrize("agent", ["", "a b"])
+def test_the_job_of_a_master_knows_which_agent_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str
+) -> None:
+    monkeypatch.setenv("HPTUNE_AGENT", agent)
+    nodes = parse_sinfo("main|up|infinite|16|8000||2|idle\n")
+    monkeypatch.setattr(Slurm, "partitions", lambda _: nodes)
+    slurm = tmp_path / "slurm.toml"
+    slurm.write_text('partition = "main"\nwalltime = "10"\n[master]\nwalltime = "10"')
+    *_, script = script_texts(slurm, tmp_path, Resources())
+    assert ("export HPTUNE_AGENT='a b'\n" in script) == bool(agent)
+    assert "hptune run MODEL_FILE" in script
+
+
 def test_a_job_on_one_node_uses_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

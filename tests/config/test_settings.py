@@ -64,6 +64,7 @@ def settings(**asked: object) -> StudySettings:
         ({"certs": "/a"}, "certs is given, but cluster is auto; certs is for connect"),
         ({"max_jobs": 3}, "cluster is auto; max_jobs is for slurm, sge"),
         ({"min_workers": 3, "connect": "tls://a:1"}, "so is connect; min_workers is for"),
+        ({"slurm": "/a.toml", "first": 3, "min_workers": 2}, "leave one of them out"),
         ({"insecure": True, "cluster": "local"}, "insecure is given, but cluster is local"),
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is 0, so nothing is trained"),
     ],

@@ -242,3 +242,13 @@ def test_a_node_where_jobs_fail_is_avoided_by_the_next_master_too() -> None:
     assert worker.reason == "its prolog fails"
     workers.join("bad", "another")
     assert workers.unfit_nodes == {}
+
+
+def test_a_program_says_nothing_of_its_node() -> None:
+    program = WorkerJoined(9.0, "p", NODE, HAS, lease_seconds=60.0)
+    workers = after(JOIN, program)
+    assert (len(workers), workers.count_on(NODE)) == (2, 1)
+    workers.handle(EXCLUDE)
+    assert [workers.get(name).phase for name in "wp"] == [Phase.DRAINING, Phase.JOINED]  # type: ignore[union-attr]
+    workers.handle(WorkerJoined(9.0, "q", NODE, HAS, lease_seconds=60.0))
+    assert NODE in after(JOIN, NodeExcluded(5.0, NODE, "no disk"), program).unfit_nodes

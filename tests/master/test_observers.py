@@ -22,7 +22,7 @@ from hptune.core.workers import Workers
 from hptune.executors.base import Executor, RunContext
 from hptune.master.notify import Notifier
 from hptune.master.observers import RunDisplay, RunObservers
-from hptune.master.workforce import Workforce
+from hptune.master.workforce import Workforce, runnable
 from hptune.reporting.terminal.notifications import Notifications
 from hptune.reporting.terminal.progress import RunHeader
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
@@ -100,6 +100,23 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     workers = Workforce(asked(settings), jobs)
     notifier = Notifier(settings, str(path), print)
     return RunObservers(RunDisplay(screen), Notifications(Workers()), workers, executor, notifier)
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted"),
+    [
+        ({}, {Resources(): 7}),
+        ({"sizes": {Resources(cpus=2): 2}}, {Resources(cpus=2): 2, Resources(): 5}),
+        ({"is_first": True}, {Resources(): 1}),
+        ({"is_first": True, "sizes": {Resources(cpus=2): 2}}, {Resources(cpus=2): 1}),
+        ({"is_first": True, "paused_by": "ada"}, {}),
+        ({"is_first": True, "stopping": "Ctrl-C"}, {}),
+    ],
+)
+def test_workers_are_found_for_the_trials_that_may_begin(
+    others: dict[str, Any], wanted: dict[Resources, int]
+) -> None:
+    assert runnable(replace(snapshot(budget=7), **others)) == wanted
 
 
 def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(

@@ -45,9 +45,9 @@ def check_engine(engine: Engine, *, trials_changed: bool = True) -> None:
 
 def check_workers(workers: Workers) -> None:
     """Check that a roster is consistent."""
-    assert Counter(each.node for each in workers) == workers._on_node
+    assert Counter(each.node for each in workers if not each.is_program) == workers._on_node
     for worker in workers:
-        is_excluded = worker.node in workers._excluded
+        is_excluded = worker.node in workers._excluded and not worker.is_program
         assert not (worker.phase is Phase.JOINED and is_excluded), f"{worker} takes attempts"
     refused = (each for each in workers._workers.values() if each.phase is Phase.REFUSED)
     assert all(each.reason for each in refused), "a worker was refused for no reason"

@@ -69,6 +69,8 @@ WINGS = {
         },
         uses=("programs", "slurm"),
     ),
+    "agents": Wing(("hptune.agents", "hptune.cli.mcp"), uses=("slurm", "other tools")),
+    "optuna": Wing(("hptune.optuna",), uses=("ask and tell", "pages")),
     "parallel": Wing(
         (
             "hptune.executors.parallel",

@@ -157,7 +157,7 @@ def test_one_of_several_is_named(read: Callable[..., UserCode]) -> None:
         ("kt.RandomSearch(None).search()\n" + OBJECTIVE, "",
          ["runs a search when", ".search(…)", 'if __name__ == "__main__":', "`hptune run` runs"]),
         ("import hptune\n" + OBJECTIVE + "hptune.Tuner(objective).fit()\n", "",
-         ["runs a search when", ".fit(…)", 'if __name__ == "__main__":', "`python model_0.py` runs"]),
+         ["runs a search when", ".fit(…)", "__name__", "`python model_0.py` runs it as it is"]),
         *((f"{search}\n" + OBJECTIVE, "",
            ["runs a search when", ".optimize(…)", "`hptune help from-optuna`"])
           for search in (

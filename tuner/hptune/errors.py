@@ -180,6 +180,7 @@ _EXTRAS = {
     "keras": _FRAMEWORKS,
     "keras_tuner": _FRAMEWORKS,
     "matplotlib": ("examples",),
+    "mcp": ("mcp",),
     "mlflow": ("mlflow",),
     "optuna": ("optuna",),
     "pandas": ("dataframe",),

@@ -20,7 +20,7 @@ OWN = (
 SETTINGS = (
     "constraints", "confirm", "confirm_repeats",
     "search", "options", "grid_points", "start_points", "priors", "warm_start", "seed",
-    "trials", "epochs", "timeout", "budget", "trial_timeout",
+    "trials", "first", "epochs", "timeout", "budget", "trial_timeout",
     "pruner", "min_epochs", "reduction_factor", "brackets", "pruner_mode",
     "python", "workers", "cpus_per_trial", "gpus_per_trial", "processes_per_trial",
     "nodes_per_trial", "memory_per_trial", "pack", "strategy", "batch_rule", "warm_up_epochs",

@@ -374,6 +374,46 @@ def test_other_failures_and_any_success_let_the_study_go_on(
     assert not driver.engine.snapshot.stopping
 
 
+@pytest.mark.parametrize(
+    ("trials", "first", "endings", "then"),
+    [
+        (9, 2, [returned(0.5)], []),  # the other of the two still runs
+        (9, 2, [returned(0.5), broken()], [2, 3, 4, 5]),
+        (9, 2, [broken(), broken("KeyError: 3")], [2, 3, 4, 5]),
+        (9, 2, [broken(), Ending(Cause.WORKER_LOST)], []),
+        (9, 4, [returned(0.5)] * 4, [4, 5, 6, 7]),
+        (3, 5, [returned(0.5)] * 3, []),
+    ],
+)
+def test_first_trials_are_over_before_the_others_begin(
+    driver: EngineDriver, trials: int, first: int, endings: list[Ending], then: list[int]
+) -> None:
+    driver.go(trials, cores=4, first=first)
+    assert [name.trial for name in driver.running] == list(range(min(first, trials, 4)))
+    for number, ending in enumerate(endings):
+        driver.end(AttemptId(number, 0), ending)
+    if driver.ask is not None:
+        driver.suggest()
+    assert [each.trial for each in driver.running if each.trial >= min(first, trials)] == then
+    assert (driver.finish is not None) == (trials == len(endings))
+
+
+def test_a_resumed_study_tries_first_trials_until_one_was_complete(driver: EngineDriver) -> None:
+    driver.go(9, cores=4, first=2, same_failure_limit=2)
+    for number in range(2):
+        driver.end(AttemptId(number, 0), broken())
+    assert driver.finish is not None
+    driver.open(9, first=2, retried=(1,))
+    driver.join(cores=4)
+    driver.suggest()
+    assert [*driver.running] == [AttemptId(1, 1), AttemptId(2, 0)]
+    driver.end(AttemptId(1, 1), returned(0.5))
+    driver.open(9, first=2)
+    driver.join(cores=4)
+    driver.suggest()
+    assert len(driver.running) == 4
+
+
 def test_a_limit_of_none_allows_any_number_of_equal_failures(driver: EngineDriver) -> None:
     driver.go(9, cores=9, same_failure_limit=0)
     for number in range(9):

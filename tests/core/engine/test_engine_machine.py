@@ -93,6 +93,7 @@ OPENINGS = st.fixed_dictionaries(
         "trials": BUDGETS,
         "resources": RESOURCES,
         "max_failures": LIMITS,
+        "first": st.sampled_from([0, 0, 1, 2, 5]),
         "same_failure_limit": st.integers(0, 3),
         "confirm": st.sampled_from([0, 0, 1, 3]),
         "keep_checkpoints": st.integers(0, 3),

@@ -307,3 +307,11 @@ def test_few_trials_end_nearly_as_early_as_in_the_best_order(nodes: int, cores: 
         best = min(schedule(nodes, cores, order).seconds for order in orders)
         ratios.append(best / schedule(nodes, cores, trials).seconds)
     assert statistics.mean(ratios) > 0.95
+
+
+def test_a_program_holds_no_part_of_a_trial_of_several_nodes() -> None:
+    made = places(2)
+    made.add("program", "n9", Capacity((0, 1)), takes_one=True)
+    assert (made.take(PAIR), made.free_slots(PAIR), made.could_hold(PAIR)) == (None, 0, False)
+    assert made.take(ONE) is not None
+    assert made.free_slots(ONE, at_most=9) == 2, "one more on the worker, one in the program"

@@ -167,6 +167,15 @@ def test_a_worker_that_takes_no_more_trials_and_stays_has_a_line() -> None:
     assert shown(notifications, full, at=300.0) == []
 
 
+def test_programs_that_come_and_go_have_no_lines() -> None:
+    notifications = Observing()
+    program = replace(joined(1), lease_seconds=60.0)
+    taken = WorkerLeaving(1.0, "w1", "it has its trial")
+    assert shown(notifications, program, taken, at=1.0) == []
+    assert shown(notifications, at=70.0) == []
+    assert shown(notifications, left(1), at=200.0) == []
+
+
 def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:
     notifications = Observing()
     shown(notifications, joined(1, node="vm"), joined(2, node="vm"), at=0.0)

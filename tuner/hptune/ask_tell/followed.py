@@ -9,28 +9,28 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..config.objectives import goals_of
-from ..core.attempt import Attempt, Cause, Ending
 from ..core.engine.engine import Engine
 from ..core.messages import (
     Ask,
-    AttemptEnded,
     Command,
     Discard,
     Event,
-    ExcludeNode,
     Finish,
     FinishReason,
     GrowSpace,
     KeepBest,
-    NodeExcluded,
+    Start,
     StopRequested,
     StudyClosed,
     StudyOpened,
+    UserRequested,
     WorkerLeft,
 )
+from ..core.user_requests import UserAction
+from ..core.workers import Phase
 from ..errors import HptuneError
 from ..master.followed_search import FollowedSearch
-from ..master.recovery import collect
+from ..master.programs import taken
 from ..master.resume_checks import Past
 from ..master.suggester import suggested
 from ..storage.artifacts import StudyFiles
@@ -38,8 +38,70 @@ from ..storage.ledger import Ledger
 from ..text import duration
 
 
-class FollowedStudy:
-    """The state that follows from the events of a study, with those of the present call.
+class SeenStudy:
+    """The state that follows from the events of a study, which others may write.
+
+    Args:
+        past: The study before its first event.
+        search: Its search before its first event.
+
+    Attributes:
+        is_open: Whether programs may ask: one of them opened it, and no master has since.
+        is_closed: Whether nothing starts before it is opened again.
+        finish: How it has ended; None while it has not.
+        at: The time of the latest event, in seconds since the epoch.
+        starts: What each worker was given last, by the worker's name.
+        refusals: Why a master refused the requests of programs, by their names; empty if not.
+    """
+
+    def __init__(self, past: Past, search: FollowedSearch) -> None:
+        self.past = past
+        self.search = search
+        self.is_open = False
+        self.is_closed = False
+        self.finish: Finish | None = None
+        self.at = 0.0
+        self.starts: dict[str, Start] = {}
+        self.refusals: dict[str, str] = {}
+        self._best: KeepBest | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The study's engine."""
+        return self.past.engine
+
+    def has_yet_to_get(self, program: str) -> bool:
+        """Return whether a program waits for the trial that it has asked a master for."""
+        known = self.engine.workers.get(program)
+        is_gone = known is None or known.phase is Phase.LEFT
+        return not is_gone and program not in self.starts
+
+    def follow(self, event: Event) -> list[Command]:
+        """Take in an event, and return the engine's commands."""
+        self.at = max(self.at, event.at)
+        if isinstance(event, StudyOpened):
+            self.is_open, self.is_closed, self.finish = event.without_master, False, None
+            self.search.begin(event, self.engine.trials)
+        elif isinstance(event, StudyClosed):
+            self.is_open, self.is_closed = False, True
+        elif isinstance(event, WorkerLeft):
+            self.starts.pop(event.worker, None)
+        elif isinstance(event, UserRequested) and event.action is UserAction.TRAIN:
+            self.refusals[event.request] = event.refused
+        commands = self.past.handle(event)
+        for command in commands:
+            self.search.carry_out(command)
+            if isinstance(command, KeepBest):
+                self._best = command
+            elif isinstance(command, Finish):
+                self.finish = command
+            elif isinstance(command, Start):
+                self.starts[command.placement.worker] = command
+        return commands
+
+
+class FollowedStudy(SeenStudy):
+    """The state of a study to which this process writes, with the events of the present call.
 
     What a call adds is in this state at once, and in the ledger with `record`.
 
@@ -49,29 +111,16 @@ class FollowedStudy:
         search: Its search before its first event.
 
     Attributes:
-        is_open: Whether programs may ask: one of them opened it, and no master has since.
-        finish: How it has ended; None while it has not.
-        at: The time of the latest event, in seconds since the epoch.
         new: The events of the present call.
     """
 
     def __init__(self, ledger: Ledger, past: Past, search: FollowedSearch) -> None:
+        super().__init__(past, search)
         self.ledger = ledger
-        self.past = past
-        self.search = search
-        self.is_open = False
-        self.finish: Finish | None = None
-        self.at = 0.0
         self.new: list[Event] = []
         self._files = StudyFiles(past.directory, goals_of(past.facts))
         self._discarded: list[Discard] = []
-        self._best: KeepBest | None = None
         self._facts: dict[str, object] = {}
-
-    @property
-    def engine(self) -> Engine:
-        """The study's engine."""
-        return self.past.engine
 
     def now(self) -> float:
         """Return the present time; the clock of another machine may be ahead of this one's."""
@@ -79,26 +128,9 @@ class FollowedStudy:
 
     # --- events -----------------------------------------------------------------------------
 
-    def follow(self, event: Event) -> list[Command]:
-        """Take in an event, and return the engine's commands."""
-        self.at = max(self.at, event.at)
-        if isinstance(event, StudyOpened):
-            self.is_open, self.finish = event.without_master, None
-            self.search.begin(event, self.engine.trials)
-        elif isinstance(event, StudyClosed):
-            self.is_open = False
-        commands = self.past.handle(event)
-        for command in commands:
-            self.search.carry_out(command)
-            if isinstance(command, KeepBest):
-                self._best = command
-            elif isinstance(command, Finish):
-                self.finish = command
-        return commands
-
-    def happen(self, *events: Event) -> list[Command]:
-        """Let events happen, and the answers to the engine's questions; return all commands."""
-        commands, left = list[Command](), deque(events)
+    def happen(self, *events: Event) -> None:
+        """Let events happen, and the answers to the engine's questions."""
+        left = deque(events)
         while left:
             event = left.popleft()
             self.new.append(event)
@@ -106,8 +138,8 @@ class FollowedStudy:
                 match command:
                     case Ask(numbers=numbers):
                         left.appendleft(suggested(event.at, numbers, self.search.ask(numbers)))
-                    case ExcludeNode(node=node):
-                        left.appendleft(NodeExcluded(event.at, node))
+                    case Start():
+                        left.extendleft(reversed(taken(event.at, command)))
                     case Discard():
                         self._discarded.append(command)
                     case GrowSpace():
@@ -116,30 +148,11 @@ class FollowedStudy:
                         self._facts["ended"] = {"finish_reason": str(kind), "reason": reason}
                     case _:
                         pass
-                commands.append(command)
-        return commands
-
-    def end(self, attempt: Attempt, ending: Ending) -> None:
-        """End the attempt of a program, which is no worker any more then."""
-        worker = attempt.placement.worker
-        self.happen(AttemptEnded(self.now(), attempt.id, ending))
-        self.happen(WorkerLeft(self.now(), worker, ending.reason or "its trial is over"))
-
-    def end_what_is_over(self) -> None:
-        """End the attempts that are past their leases, and the study if its time or budget is."""
-        if not self.is_open or self.finish is not None:
-            return
-        now = self.now()
-        for leased in self.engine.leased.values():
-            if leased.is_past_lease(now):
-                reason = f"it was not told within its lease of {duration(leased.lease_seconds)}"
-                self.end(leased.attempt, Ending(Cause.WORKER_LOST, reason=reason))
-        self.stop_if_due()
 
     def stop_if_due(self) -> None:
         """Stop the study if its time or its budget is over."""
-        is_ending = self.finish is not None or self.engine.is_stopping
-        if not is_ending and (stop := self._stop(self.now())) is not None:
+        goes_on = self.is_open and self.finish is None and not self.engine.is_stopping
+        if goes_on and (stop := self._stop(self.now())) is not None:
             self.happen(stop)
 
     def _stop(self, now: float) -> StopRequested | None:
@@ -150,15 +163,6 @@ class FollowedStudy:
         if (finish := self.engine.overspent(now)) is not None:
             return StopRequested(now, finish.finish_reason, finish.reason)
         return None
-
-    def recover(self) -> None:
-        """Take in what attempts have reported since their master died."""
-        running = {run.attempt.id: run.attempt for run in self.engine.snapshot.running}
-        if not running:
-            return
-        started = [name for name, each in running.items() if each.started_at is not None]
-        if found := collect(self.past.directory, running, self.past.reports, started=started):
-            self.happen(StudyClosed(self.now()), *found)
 
     # --- the ledger -------------------------------------------------------------------------
 

@@ -9,14 +9,13 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ..core.attempt import AttemptId, Ending, Halt, Outcome, Report
+from ..core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
-    AttemptStarted,
+    AttemptEnded,
     Event,
     Finish,
     FinishReason,
@@ -24,16 +23,25 @@ from ..core.messages import (
     Reported,
     Start,
     StopRequested,
+    StudyClosed,
     StudyOpened,
     WorkerJoined,
-    WorkerLeaving,
-    WorkerLeft,
 )
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
-from ..errors import NoTrialError, StudyLockedError, StudyOverError, TrialOverError, UsageError
+from ..core.user_requests import UserAction
+from ..errors import (
+    NoTrialError,
+    StudyError,
+    StudyLockedError,
+    StudyOverError,
+    TrialOverError,
+    UsageError,
+)
 from ..master.followed_search import FollowedSearch, stored_sampler
-from ..master.recovery import discard_journals
+from ..master.plan import RunPlan
+from ..master.programs import follows, past_leases, program, without_trial
+from ..master.recovery import discard_journals, recovered
 from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
     Changes,
@@ -42,20 +50,38 @@ from ..master.resume_plan import (
     plan_resume,
     resume_request,
 )
+from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger, LedgerReader
+from ..storage.lease import LockOwner
+from ..storage.ledger import Ledger, LedgerReader, StudyFacts
+from ..storage.ledger.codec import encode_event
 from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
-from ..text import plural
+from ..text import duration, plural
 from ..user_code.model_file import Found
-from .followed import FollowedStudy
-from .places import PLACE, AskersPlaces, check_settings, stored_code
-
-T = TypeVar("T")
+from .followed import FollowedStudy, SeenStudy
+from .places import AskersPlaces, check_settings, stored_code
 
 PATIENCE_SECONDS = 600.0
 """How long a call waits for those of other programs, which may be many, and get their turns by
 chance."""
+
+_GONE = "its process ended without a result"
+
+_MASTER_POLL_SECONDS = 0.02
+_MOST_MASTER_POLL_SECONDS = 0.5
+"""How often the ledger is read for a master's answer: at first, and then less and less."""
+
+
+class MasterRunsError(StudyLockedError):
+    """A master runs the study; it can let most calls happen, and refuses the others by this."""
+
+    def __init__(self, directory: StudyDirectory, owner: LockOwner) -> None:
+        super().__init__(
+            f"the study in {directory} is run by {owner}, which alone can change what it does; do "
+            f"so when it has ended, or after `hptune stop {directory}`"
+        )
+        self.owner = owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +110,23 @@ class Session:
         self.directory = directory
         self._guard = threading.RLock()
         self._study: FollowedStudy | None = None
+        self._latest: SeenStudy | None = None
         self._known_as: object = None
+        self._known_master = ""
+        self._of_master: tuple[SeenStudy, int] | None = None
 
     @property
     def finish(self) -> Finish | None:
         """How the study has ended, as of the last call; None if it has not."""
-        return None if self._study is None else self._study.finish
+        return None if self._latest is None else self._latest.finish
 
     # --- calls ------------------------------------------------------------------------------
 
     def open(self, changes: Changes, found: Found | None = None) -> None:
         """Open the study for programs, unless it is open and nothing changes.
 
-        One that has ended before all its trials were over continues.
+        One that has ended before all its trials were over continues. One that a master runs is
+        open if nothing changes.
 
         Args:
             changes: What is to be otherwise than before.
@@ -104,10 +134,16 @@ class Session:
 
         Raises:
             UsageError: The study cannot be changed so.
-            StudyError: A master runs the study, or it cannot be written.
+            StudyError: A master runs the study and something changes, or it cannot be written.
         """
-        with self._guard, self.locked() as lock:
-            self._open(self._caught_up(lock), lock, changes, found)
+        with self._guard:
+            try:
+                with self.locked() as lock:
+                    self._latest = self._open(self._caught_up(lock), lock, changes, found)
+            except MasterRunsError:
+                self._latest = study = self._seen()
+                if not _is_same(_plan(study, changes, found), study):
+                    raise
 
     def ask(self, count: int, *, lease_seconds: float) -> list[GivenTrial]:
         """Return trials; fewer than asked for if there are no more.
@@ -116,21 +152,13 @@ class Session:
             StudyOverError: The study has no more.
             NoTrialError: None is free now.
         """
-
-        def ask(study: FollowedStudy) -> tuple[list[GivenTrial], Exception]:
-            study.end_what_is_over()
-            starts: list[GivenTrial] = []
-            while len(starts) < count and study.engine.has_trials:
-                start = _given(study, lease_seconds)
-                if start is None:
-                    break
-                starts.append(GivenTrial(start, study.search.space, study.engine.epochs))
-            return starts, _no_trial(study)
-
-        starts, otherwise = self._call(ask, opens=True)
+        programs = [program(lease_seconds) for _ in range(count)]
+        study = self._call(programs)
+        starts = [study.starts[each.worker] for each in programs if each.worker in study.starts]
         if not starts:
-            raise otherwise
-        return starts
+            raise _no_trial(study)
+        space, epochs = study.search.space, study.engine.epochs
+        return [GivenTrial(start, space, epochs) for start in starts]
 
     def report(self, name: AttemptId, report: Report) -> Halt | None:
         """Record a report, which renews the lease; return why the trial is to stop, if it is.
@@ -138,40 +166,49 @@ class Session:
         Raises:
             TrialOverError: The attempt is over.
         """
-
-        def record(study: FollowedStudy) -> Halt | None:
-            self._running(study, name)
-            study.stop_if_due()  # before the report, whose answer has the order to stop
-            study.happen(Reported(study.now(), name, report))
-            return self._running(study, name).halt
-
-        return self._call(record)
+        study = self._call([Reported(time.time(), name, report)])
+        leased = self._running(study, name)
+        return leased.halt if leased.is_told else None
 
     def declare(self, used: ParametersUsed) -> None:
-        """Record hyperparameters that a trial has used beyond those that were suggested."""
+        """Record hyperparameters that a trial has used, or has not, beyond what was suggested."""
+        self._call([used])
 
-        def record(study: FollowedStudy) -> None:
-            self._running(study, used.attempt)
-            study.happen(ParametersUsed(study.now(), used.attempt, used.declared, used.values))
-
-        self._call(record)
-
-    def end(self, name: AttemptId, ending: Ending, *, unused: tuple[str, ...] = ()) -> Trial:
+    def end(self, name: AttemptId, ending: Ending, used: ParametersUsed | None = None) -> Trial:
         """End an attempt; return the trial as it is then.
+
+        Args:
+            name: The attempt.
+            ending: How it ends.
+            used: What it has used; None for what was suggested.
 
         Raises:
             TrialOverError: It is over already; nothing has changed.
         """
+        ended = AttemptEnded(time.time(), name, ending)
+        study = self._call([ended] if used is None else [used, ended])
+        return _trial(study, name.trial)
 
-        def end(study: FollowedStudy) -> Trial:
-            attempt = self._running(study, name).attempt
-            params = _trial(study, name.trial).params
-            if unused:
-                study.happen(ParametersUsed(study.now(), name, (), params, unused))
-            study.end(attempt, ending)
-            return _trial(study, name.trial)
+    def enlarge(self, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
+        """Let the study have this many trials more than it has begun, among them the points.
 
-        return self._call(end)
+        Other programs may do so at the same moment: its total never becomes less.
+        """
+        with self._guard, self.locked() as lock:
+            study = self._caught_up(lock)
+            total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
+            settings = {"trials": total} | ({"start_points": points} if points else {})
+            self._latest = self._open(study, lock, Changes(settings=settings), None)
+
+    def end_gone(self) -> None:
+        """End the attempts of processes of this machine that were killed; others get the trials."""
+        gone = [
+            AttemptEnded(time.time(), each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
+            for each in self._call([]).engine.leased.values()
+            if _is_gone(each.attempt)
+        ]
+        with contextlib.suppress(TrialOverError):  # another process has ended it
+            self._call(gone)
 
     def stop(self, reason: str) -> bool:
         """Stop the study if programs have it open: they stop at their next reports.
@@ -179,14 +216,14 @@ class Session:
         Returns:
             Whether they had.
         """
-
-        def stop(study: FollowedStudy) -> bool:
-            goes_on = study.is_open and study.finish is None
-            if goes_on and not study.engine.is_stopping:
-                study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
-            return goes_on
-
-        return self._call(stop)
+        with self._guard, self.locked() as lock:
+            study = self._caught_up(lock)
+            if not study.is_open or study.finish is not None:
+                return False
+            if not study.engine.is_stopping:
+                with self._recorded(study):
+                    study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
+            return True
 
     def was_lost(self, name: AttemptId) -> bool:
         """Return whether an attempt was ended without its program, as past its lease."""
@@ -204,59 +241,174 @@ class Session:
             UsageError: There is no such trial.
             TrialOverError: It does not run.
         """
+        study = self._call([])
+        trial = _trial(study, number)
+        last = max(0, trial.attempts - 1)
+        name = AttemptId(number, last if attempt is None else attempt)
+        return self._running(study, name), trial
 
-        def find(study: FollowedStudy) -> tuple[LeasedAttempt, Trial]:
-            trial = _trial(study, number)
-            last = max(0, trial.attempts - 1)
-            name = AttemptId(number, last if attempt is None else attempt)
-            return self._running(study, name), trial
-
-        return self._call(find)
-
-    def _running(self, study: FollowedStudy, name: AttemptId) -> LeasedAttempt:
+    def _running(self, study: SeenStudy, name: AttemptId) -> LeasedAttempt:
         """Return an attempt that a program has, and of which it may tell."""
         if (leased := study.engine.leased.get(name)) is not None:
             return leased
         raise TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
 
-    def _why_over(self, study: FollowedStudy, name: AttemptId) -> str:
+    def _why_over(self, study: SeenStudy, name: AttemptId) -> str:
         trial = _trial(study, name.trial)
-        if not study.is_open:
-            return f"a master has run the study since attempt {name} was asked for, and ended it"
         if trial.state.is_final:
             value = "" if trial.value is None else f" with {trial.value:.6g}"
             return f"trial {trial.number} is {trial.state}{value} already; a trial is told once"
         attempts = {each.id: each.reason for each in LedgerReader(self.directory).attempts()}
         ended = f"attempt {name} is over: {attempts.get(name) or 'it was never asked for'}"
         if trial.state is TrialState.RUNNING:
-            return f"{ended}; another program has trial {trial.number} now"
+            is_leased = any(each.trial == trial.number for each in study.engine.leased)
+            other = "another program" if is_leased else "a worker of the master"
+            return f"{ended}; {other} has trial {trial.number} now"
         return f"{ended}; the next program that asks gets trial {trial.number}"
 
     # --- the moment of a call ---------------------------------------------------------------
 
-    def _call(self, act: Callable[[FollowedStudy], T], *, opens: bool = False) -> T:
-        with self._guard, self.locked() as lock:
-            study = self._caught_up(lock)
-            if opens and not study.is_open:
+    def _call(self, events: Sequence[Event]) -> SeenStudy:
+        """Let the events of a call happen, and return the study after them.
+
+        They happen under this process's lock, or by the master that runs the study. A master writes
+        its answer in the transaction of what happens, so that a program which finds none, as the
+        master has ended, may send them again.
+
+        Raises:
+            StudyError: The study refuses one of them.
+        """
+        requests = {secrets.token_hex(8): each for each in events}
+        asked_of = ""
+        with self._guard:
+            while True:
+                try:
+                    with self.locked() as lock:
+                        self._latest = self._by_lock(lock, requests)
+                        return self._latest
+                except MasterRunsError as beside:
+                    self._latest = study = self._seen()
+                    if beside.owner.token != asked_of:
+                        self._send(self._pending(study, requests), beside.owner)
+                        asked_of = beside.owner.token
+                    if self._has_answered(beside.owner, requests):
+                        return self._latest
+
+    def _by_lock(self, lock: MasterLock, requests: Mapping[str, Event]) -> SeenStudy:
+        study = self._caught_up(lock)
+        events = list(self._pending(study, requests).values())
+        if not events:
+            return study
+        asks = any(isinstance(each, WorkerJoined) for each in events)
+        if asks and not study.is_open:
+            if study.finish is None:
                 study = self._open(study, lock, Changes(), None)
-            try:
-                result = act(study)
+            if not study.is_open:
+                return study  # it is over
+        with self._recorded(study):
+            if asks and study.finish is None:
+                study.happen(*past_leases(study.engine, study.now()))
+            elif not (study.is_open or study.is_closed):
+                study.happen(StudyClosed(study.now()))  # nothing starts on the last one's workers
+            study.stop_if_due()  # before a report, whose answer has the order to stop
+            for event in events:
+                try:
+                    new = follows(study.engine, event, study.now())
+                except StudyError as error:
+                    raise self._refused(study, event, error) from None
+                study.happen(*new)
+            study.happen(*without_trial(study.engine, study.now()))
+        return study
+
+    @contextlib.contextmanager
+    def _recorded(self, study: FollowedStudy) -> Iterator[None]:
+        """Record what happens within the context, all of it or nothing."""
+        try:
+            yield
+            if study.new:
                 study.record()
-            except BaseException:
-                if study.new:  # it knows what the ledger does not
-                    self._study = None
-                raise
-            return result
+        except BaseException:
+            if study.new:  # it knows what the ledger does not
+                self._study = None
+            raise
+
+    def _pending(self, study: SeenStudy, requests: Mapping[str, Event]) -> dict[str, Event]:
+        """Return the requests that no master has answered.
+
+        Raises:
+            StudyError: It has refused one.
+        """
+        pending = {}
+        for name, event in requests.items():
+            refused = study.refusals.get(name)
+            if refused:
+                raise self._refused(study, event, StudyError(refused))
+            waits = isinstance(event, WorkerJoined) and study.has_yet_to_get(event.worker)
+            if refused is None or waits:
+                pending[name] = event
+        return pending
+
+    def _refused(self, study: SeenStudy, event: Event, why: StudyError) -> StudyError:
+        name = getattr(event, "attempt", None)
+        if name is None or name in study.engine.leased:
+            return StudyError(f"the study in {self.directory} refuses: {why.message}")
+        return TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
+
+    # --- beside a master --------------------------------------------------------------------
+
+    def _send(self, requests: Mapping[str, Event], owner: LockOwner) -> None:
+        for name, event in requests.items():
+            request = new_request(UserAction.TRAIN, tool="a program")
+            event_text = encode_event(event)
+            self.directory.requests.append(
+                replace(request, name=name, event=event_text, master=owner.token)
+            )
+
+    def _has_answered(self, owner: LockOwner, requests: Mapping[str, Event]) -> bool:
+        """Wait for a master's answers; return whether they came, as it may end before."""
+        give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
+        while True:
+            now = self.directory.owner()  # before the ledger, which an ending master may write
+            self._latest = study = self._seen()
+            if not self._pending(study, requests):
+                return True
+            if now is None or now.token != owner.token:
+                return False
+            if time.monotonic() > give_up_at:
+                raise StudyLockedError(
+                    f"{owner}, which runs the study in {self.directory}, has not answered for "
+                    f"{duration(PATIENCE_SECONDS)}; it may still do so"
+                )
+            time.sleep(seconds)
+            seconds = min(1.2 * seconds, _MOST_MASTER_POLL_SECONDS)
+
+    def _seen(self) -> SeenStudy:
+        """Return the study as its master has written it until now."""
+        reader = LedgerReader(self.directory)
+        seen, count = self._of_master or (None, 0)
+        events = list(reader.events(after=count - 1))
+        if seen is None or any(map(_opens_run, events)):
+            self.directory.open(Use.RUN)
+            seen = SeenStudy(*self._begun(reader.facts()))
+            events, count = list(reader.events()), 0
+        self._of_master = None
+        with replay_errors(self.directory):
+            for event in events:
+                seen.follow(event)
+        seen.engine.take_changes()
+        self._of_master = seen, count + len(events)
+        return seen
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[MasterLock]:
         """Hold the study's lock; other programs have it for their moments only.
 
         Raises:
-            StudyLockedError: A master runs the study, or the others take too long.
+            MasterRunsError: A master runs the study.
+            StudyLockedError: The others take too long.
         """
-        give_up_at = time.monotonic() + PATIENCE_SECONDS
-        look_at = time.monotonic() + MOMENT_SECONDS
+        look_at = time.monotonic()
+        give_up_at = look_at + PATIENCE_SECONDS
         while True:
             try:
                 lock = self.directory.acquire()
@@ -266,24 +418,23 @@ class Session:
                     raise
             if time.monotonic() > look_at:
                 look_at += MOMENT_SECONDS
-                self._refuse_beside_master()
+                self._look_for_master()
             time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - so that all have their turn
         with lock:
             yield lock
 
-    def _refuse_beside_master(self) -> None:
+    def _look_for_master(self) -> None:
         """Raise an error if a master runs the study, and not another program for its moment."""
         owner = self.directory.owner()
-        if owner is None or time.time() - owner.since <= MOMENT_SECONDS:
+        if owner is None or not owner.token or time.time() - owner.since <= MOMENT_SECONDS:
             return
+        if owner.token == self._known_master:
+            raise MasterRunsError(self.directory, owner)
         if not self.directory.has_ledger:
             return
         if not LedgerReader(self.directory).run_state().without_master:
-            raise StudyLockedError(
-                f"the study in {self.directory} is run by {owner}, and its trials go to that "
-                "master's workers; programs can ask for trials when it has ended, or after "
-                f"`hptune stop {self.directory}`"
-            )
+            self._known_master = owner.token
+            raise MasterRunsError(self.directory, owner)
 
     def _caught_up(self, lock: MasterLock) -> FollowedStudy:
         """Return the study as the ledger has it now."""
@@ -320,9 +471,7 @@ class Session:
         self.directory.open(Use.RUN)
         ledger = Ledger.open(self.directory, lock=lock)
         try:
-            past = Past.begin(self.directory, ledger.facts)
-            search = FollowedSearch(stored_sampler(past.settings, past.facts))
-            study = FollowedStudy(ledger, past, search)
+            study = FollowedStudy(ledger, *self._begun(ledger.facts))
             with replay_errors(self.directory):
                 for event in ledger.events():
                     study.follow(event)
@@ -333,6 +482,11 @@ class Session:
             raise
         return study
 
+    def _begun(self, facts: StudyFacts) -> tuple[Past, FollowedSearch]:
+        """Return a study and its search before its first event."""
+        past = Past.begin(self.directory, facts)
+        return past, FollowedSearch(stored_sampler(past.settings, past.facts))
+
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
     ) -> FollowedStudy:
@@ -341,29 +495,21 @@ class Session:
         One that has nothing left to do is not opened.
         """
         past = study.past
-        try:
+        with self._recorded(study):
             if not study.is_open:
                 from ..master.run import refuse_second_master  # loads what runs trials
 
                 refuse_second_master(self.directory)
-                study.recover()
-            changes = allowed_changes(changes, past)
-            request = resume_request(changes, past)
-            plan = plan_resume(request, past, found or stored_code(past), AskersPlaces())
-            is_same = plan.settings == past.settings and not (plan.added or plan.retried)
-            goes_on = study.is_open and study.finish is None
-            if goes_on and is_same and plan.space == study.search.space:
+                study.happen(*recovered(past, study.now()))
+            plan = _plan(study, changes, found)
+            if study.is_open and study.finish is None and _is_same(plan, study):
                 return study
+            request = resume_request(allowed_changes(changes, past), past)
             if (over := nothing_left(request, past)) is not None:
                 study.finish = over[0]
-                study.record()
                 return study
             study.happen(plan.opened(at=study.now(), without_master=True))
             study.record(plan.facts())
-        except BaseException:
-            if study.new:
-                self._study = None
-            raise
         discard_journals(self.directory)
         study.ledger.close()
         self._study = self._read(lock)
@@ -388,35 +534,51 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     )
 
 
-def _given(study: FollowedStudy, lease_seconds: float) -> Start | None:
-    """Let a program join that takes one trial; return None if there is none for it."""
-    now, host = study.now(), socket.gethostname()
-    worker = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-    joined = WorkerJoined(now, worker, host, PLACE, lease_seconds=lease_seconds)
-    start = next((each for each in study.happen(joined) if isinstance(each, Start)), None)
-    if start is None:
-        study.happen(WorkerLeft(now, worker, "there was no trial for it"))
-        return None
-    study.happen(AttemptStarted(now, start.attempt, os.getpid()))
-    study.happen(WorkerLeaving(now, worker, "it has its trial"))
-    return start
+def _plan(study: SeenStudy, changes: Changes, found: Found | None) -> RunPlan:
+    request = resume_request(allowed_changes(changes, study.past), study.past)
+    return plan_resume(request, study.past, found or stored_code(study.past), AskersPlaces())
 
 
-def _no_trial(study: FollowedStudy) -> NoTrialError:
+def _is_same(plan: RunPlan, study: SeenStudy) -> bool:
+    """Return whether a plan changes nothing of a study."""
+    if plan.settings != study.past.settings or plan.added or plan.retried:
+        return False
+    return plan.space == study.search.space
+
+
+def _is_gone(attempt: Attempt) -> bool:
+    """Return whether an attempt is of a process of this machine that does not exist any more."""
+    pid = int(attempt.placement.worker.split("-")[-2])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return attempt.node == socket.gethostname()
+    except PermissionError:  # of another user
+        pass
+    return False
+
+
+def _no_trial(study: SeenStudy) -> NoTrialError:
     """Return why there is no trial for a program that asks."""
     directory, finish = study.past.directory, study.finish
     if finish is not None:
         return StudyOverError(f"the study in {directory} is over: {finish.reason}")
-    others = plural(len(study.engine.leased), "trial")
+    running, leased = len(study.engine.snapshot.running), len(study.engine.leased)
+    others = f"other programs have {plural(leased, 'trial')}"
     if study.engine.is_stopping:
-        return NoTrialError(f"the study in {directory} stops; other programs still have {others}")
+        still = f"other programs still have {plural(leased, 'trial')}"
+        return NoTrialError(f"the study in {directory} stops; {still}")
+    if study.engine.snapshot.paused_by:
+        return NoTrialError(f"the study in {directory} is {study.engine.snapshot.stall_reason}")
+    if running > leased:
+        others += f", and the master's workers {running - leased}"
     return NoTrialError(
-        f"no trial of {directory} is free now: other programs have {others}; ask again when one is "
-        "told, or past its lease"
+        f"no trial of {directory} is free now: {others}; ask again when one is told, or past its "
+        "lease"
     )
 
 
-def _trial(study: FollowedStudy, number: int) -> Trial:
+def _trial(study: SeenStudy, number: int) -> Trial:
     if (trial := study.engine.trial(number)) is None:
         count = len(tuple(study.engine.trials))
         there = f"the trials are 0 to {count - 1}" if count else "none was asked for yet"

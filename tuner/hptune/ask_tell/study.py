@@ -25,6 +25,7 @@ from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..study.study import Study
+from ..training.context import explains_its_call
 from ..user_code.model_file import Found, ObjectiveSource
 from ..worker.dask.versions import installed
 from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
@@ -117,7 +118,7 @@ class AskedStudy(Study):
 
     def __init__(self, session: Session, *, lease_seconds: float = LEASE_SECONDS) -> None:
         super().__init__(session.directory)
-        self._session = session
+        self.session = session
         self._lease_seconds = lease_seconds
 
     @overload
@@ -133,11 +134,11 @@ class AskedStudy(Study):
             StudyOverError: The study has no more: its trials are over, or its budget is spent.
             NoTrialError: All trials that are left run in other programs; one may become free.
         """
-        if count is not None and count < 1:
+        if count is not None and (not isinstance(count, int) or count < 1):
             raise UsageError(f"ask has the count {count!r}; allowed are whole numbers from 1 on")
         trials = [
             AskedTrial(
-                self._session,
+                self.session,
                 given.start.attempt,
                 given.start.params,
                 seed=given.start.seed,
@@ -147,10 +148,11 @@ class AskedStudy(Study):
                 resumed_from=given.start.resume_from,
                 rungs=given.start.rungs,
             )
-            for given in self._session.ask(count or 1, lease_seconds=self._lease_seconds)
+            for given in self.session.ask(count or 1, lease_seconds=self._lease_seconds)
         ]
         return trials[0] if count is None else trials
 
+    @explains_its_call("study.tell(trial, loss=0.5)")
     def tell(
         self, trial: AskedTrial | int | str, *, failed: str | Exception = "", **metrics: Any
     ) -> Trial:
@@ -182,7 +184,7 @@ class AskedStudy(Study):
             try:
                 trial = self.ask()
             except StudyOverError as over:
-                if (finish := self._session.finish) and finish.finish_reason not in _AS_ASKED:
+                if (finish := self.session.finish) and finish.finish_reason not in _AS_ASKED:
                     warnings.warn(over.message, stacklevel=2)
                 return
             except NoTrialError:
@@ -205,21 +207,19 @@ class AskedStudy(Study):
             StudyError: It is over already, or no program has it.
         """
         if isinstance(trial, AskedTrial):
-            if trial.session.directory.path != self._session.directory.path:
+            if trial.session.directory.path != self.session.directory.path:
                 raise UsageError(
                     f"trial {trial.number} is of the study in {trial.session.directory}, and not "
-                    f"of that in {self._session.directory}"
+                    f"of that in {self.session.directory}"
                 )
             return trial
         number, dot, attempt = str(trial).partition(".")
         if not number.isdecimal() or (dot and not attempt.isdecimal()):
             raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
-        leased, found = self._session.running_attempt(
-            int(number), int(attempt) if attempt else None
-        )
+        leased, found = self.session.running_attempt(int(number), int(attempt) if attempt else None)
         facts = self._reader.facts()
         again = AskedTrial(
-            self._session,
+            self.session,
             leased.attempt.id,
             found.params,
             seed=training_seed(facts["seed"], found.number),

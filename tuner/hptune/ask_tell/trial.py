@@ -149,11 +149,10 @@ class AskedTrial(TrialContext):
 
     def end(self, ending: Ending) -> Trial:
         """End the attempt."""
-        unused: tuple[str, ...] = ()
+        used: ParametersUsed | None = None
         if "hp" in self.__dict__ and ending.cause is Cause.RETURNED and not self.has_read_params:
             used = self._used(is_over=True)
-            unused = () if used is None else used.unused
-        trial = self.session.end(self.attempt, ending, unused=unused)
+        trial = self.session.end(self.attempt, ending, used)
         self.is_over = True
         return trial
 
@@ -164,7 +163,7 @@ class AskedTrial(TrialContext):
         if not (measured or self.reported or self.obeyed(CameBack.NOTHING)):
             raise UsageError(
                 f"trial {self.number} is told without a result; give "
-                f"{' and '.join(self.goals.metrics)}, or failed='why'"
+                f"{' and '.join(self.goals.metrics)}, or why it has failed (failed=, --failed)"
             )
         try:
             ending = ending_by_result(UserCode(), self, measured)

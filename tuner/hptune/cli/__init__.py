@@ -6,7 +6,7 @@ Offers: `main`, the entry point.
 
 May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage`, `config`,
 `worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`,
-`ask_tell`, `training`.
+`ask_tell`, `agents`, `training`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .doctor import doctor
 from .exporting import export, report
 from .guide import guide
 from .joining import certs, scheduler, worker
+from .mcp import mcp
 from .noting import note
 from .options import SectionedCommand
 from .output import (
@@ -165,7 +166,7 @@ def main() -> None:
 _COMMANDS = (
     *(run, resume, stop, pause, enqueue, note, status, best, trials, show, log, list_studies),
     *(ask, tell, report_step, wait, space, report, dashboard, export, replay, scaling, scheduler),
-    *(worker, certs, slurm, doctor, guide),
+    *(worker, certs, slurm, doctor, mcp, guide),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

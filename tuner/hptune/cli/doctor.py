@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
-from .options import KindType, PathType, as_json, setting_option, setting_options
+from .options import KindType, PathType, as_json, path_option, setting_option, setting_options
 from .output import echo
 
 if TYPE_CHECKING:
@@ -21,21 +21,19 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Check whether hptune works on this machine.")
 @click.argument("model_file", type=PathType(path_type=Path), required=False)
-@click.option(
+@path_option(
     "--study",
-    type=PathType(path_type=Path),
     default=Path("studies"),
     show_default=True,
     metavar="DIR",
-    help="Directory for studies; its file system is checked.",
+    text="Directory for studies; its file system is checked.",
 )
 @setting_options("connect", "certs", "insecure")
-@click.option(
+@path_option(
     "--slurm",
     "slurm_toml",
-    type=PathType(path_type=Path),
     metavar="SLURM_TOML",
-    help="Also check the nodes, in a short Slurm job for each kind of job in this file.",
+    text="Also check the nodes, in a short Slurm job for each kind of job in this file.",
 )
 @setting_option("gpus_per_trial")
 @click.option(

@@ -12,7 +12,7 @@ import click
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from ..storage.output_files import write_output
-from .options import PathType, study_directory
+from .options import path_option, study_directory
 from .output import output_errors, write_utf8
 
 if TYPE_CHECKING:
@@ -136,12 +136,10 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
     "methods: the paragraph of a paper on how the best configuration was found.  "
     "[default: by the ending of FILE, or html]",
 )
-@click.option(
+@path_option(
     "-o",
     "--output",
-    type=PathType(path_type=Path),
-    metavar="FILE",
-    help="File to write.  [default: DIR/report.html, DIR/report.md or DIR/methods.md]",
+    text="File to write.  [default: DIR/report.html, DIR/report.md or DIR/methods.md]",
 )
 def report(directory: Path, *, file_format: str | None, output: Path | None) -> None:
     """Write a report of the study in DIR, also while it runs.

@@ -14,7 +14,7 @@ import click
 
 from ..config.kinds import duration, is_scheduler_address, size
 from ..errors import UsageError
-from .options import KindType, PathType, WholeNumber, setting_option
+from .options import KindType, PathType, WholeNumber, path_option, setting_option
 from .output import replaced_file
 
 quiet_option = click.option(
@@ -55,18 +55,16 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
     metavar="PORT",
     help="Port to listen on; 0 for any free one.",
 )
-@click.option(
+@path_option(
     "--scheduler-file",
-    type=PathType(path_type=Path),
-    metavar="FILE",
-    help="Also write the address to FILE (.json), for machines with the same file system.",
+    text="Also write the address to FILE (.json), for machines with the same file system.",
 )
-@click.option(
+@path_option(
     "--certs",
     "folder",
     type=PathType(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the certificates, made if missing (see `hptune certs`).  "
+    text="Folder of the certificates, made if missing (see `hptune certs`).  "
     "[default: ~/.config/hptune/certs]",
 )
 @click.option(

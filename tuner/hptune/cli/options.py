@@ -113,6 +113,14 @@ def option_in(section: Section, *names: str, **others: Any) -> Callable[[Command
     return click.option(*names, cls=SectionedOption, section=section, **others)
 
 
+def path_option(
+    *names: str, text: str, metavar: str = "FILE", section: Section = Section.OTHERS, **others: Any
+) -> Callable[[Command], Command]:
+    """Return an option that takes a path, made as `click.option` does."""
+    shape = {"type": PathType(path_type=Path), "metavar": metavar, "help": text, **others}
+    return option_in(section, *names, **shape)
+
+
 class SectionedCommand(click.Command):
     """A command whose options are listed by section."""
 

@@ -20,6 +20,7 @@ from .options import (
     PathType,
     SectionedCommand,
     option_in,
+    path_option,
     resumable_options,
     settings_options,
     study_directory,
@@ -106,18 +107,13 @@ class _RunCommand(_RecordedCommand):
     help="Instead of MODEL_FILE: a program and its arguments, in which {lr} stands for the value "
     "of the hyperparameter lr. It prints its metrics as lines of JSON.",
 )
-@option_in(
-    Section.GOAL,
-    "--space",
-    type=PathType(path_type=Path),
-    metavar="FILE",
-    help="With --command: a TOML file with the hyperparameters.",
+@path_option(
+    "--space", section=Section.GOAL, text="With --command: a TOML file with the hyperparameters."
 )
-@click.option(
+@path_option(
     "--study",
-    type=PathType(path_type=Path),
     metavar="DIR",
-    help="Directory of the study, which must hold none yet.  [default: studies/MODEL_FILE-N]",
+    text="Directory of the study, which must hold none yet.  [default: studies/MODEL_FILE-N]",
 )
 @_quiet
 @_detach
@@ -235,12 +231,7 @@ def _start(
     help="Let the trials that have failed begin again, such as after a mistake in the model file "
     "was corrected, and use nodes again that were excluded.",
 )
-@click.option(
-    "--model-file",
-    type=PathType(path_type=Path),
-    metavar="FILE",
-    help="New path of the model file, if it was moved.",
-)
+@path_option("--model-file", text="New path of the model file, if it was moved.")
 @_quiet
 @_detach
 @resumable_options

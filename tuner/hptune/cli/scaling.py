@@ -26,6 +26,7 @@ from .options import (
     SectionedCommand,
     WholeNumber,
     option_in,
+    path_option,
     setting_options,
 )
 from .output import echo
@@ -149,22 +150,9 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
     "jax=envs/jax/bin/python; hptune must be installed there. May be repeated.",
 )
 @setting_options("entry", "connect", "certs", "insecure", "slurm")
-@click.option(
-    "--study",
-    type=PathType(path_type=Path),
-    metavar="DIR",
-    help="Keep the result in this study, whose report shows it.",
-)
-@click.option(
-    "--json", "json_file", type=PathType(path_type=Path), metavar="FILE", help="Write JSON."
-)
-@click.option(
-    "-o",
-    "--output",
-    type=PathType(path_type=Path),
-    metavar="FILE",
-    help="Write a report: .html with figures, or .md.",
-)
+@path_option("--study", metavar="DIR", text="Keep the result in this study, whose report shows it.")
+@path_option("--json", "json_file", text="Write JSON.")
+@path_option("-o", "--output", text="Write a report: .html with figures, or .md.")
 def scaling(
     model_file: Path,
     *,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ..config.kinds import AUTO
 from ..errors import UsageError
-from .options import PathType, setting_options, study_directory
+from .options import PathType, path_option, setting_options, study_directory
 from .output import echo
 
 
@@ -18,14 +20,13 @@ def slurm() -> None:
 
 
 @slurm.command()
-@click.option(
+@path_option(
     "-o",
     "--output",
     type=PathType(path_type=Path, dir_okay=False),
     default=Path("slurm.toml"),
     show_default=True,
-    metavar="FILE",
-    help="File to write; - prints it instead.",
+    text="File to write; - prints it instead.",
 )
 @click.option("--account", metavar="NAME", help="Slurm account of the jobs.")
 def init(output: Path, account: str | None) -> None:
@@ -54,36 +55,21 @@ def init(output: Path, account: str | None) -> None:
     *("cpus_per_trial", "gpus_per_trial", "memory_per_trial_bytes"),
     *("processes_per_trial", "nodes_per_trial"),
 )
-@click.option(
-    "--study",
-    type=PathType(path_type=Path),
-    default=Path("STUDY"),
-    metavar="DIR",
-    help="Directory of the study.",
-)
-def script(
-    config: Path,
-    study: Path,
-    *,
-    cpus_per_trial: float | None,
-    gpus_per_trial: float | str | None,
-    memory_per_trial_bytes: int | None,
-    processes_per_trial: int | str | None,
-    nodes_per_trial: int | None,
-) -> None:
+@path_option("--study", default=Path("STUDY"), metavar="DIR", text="Directory of the study.")
+def script(config: Path, study: Path, **trial: Any) -> None:
     """Print the job scripts of SLURM_TOML, without submitting them."""
     from ..clusters.slurm_submission import script_texts
     from ..core.resources import Resources
 
-    gpus = None if isinstance(gpus_per_trial, str) else gpus_per_trial
-    processes = None if isinstance(processes_per_trial, str) else processes_per_trial
+    # What a study would choose by measuring is left open here.
+    fixed = {name: None if value == AUTO else value for name, value in trial.items()}
     try:
         resources = Resources(
-            cpus_per_trial or 0,
-            gpus,
-            memory_per_trial_bytes or 0,
-            processes=processes or 0,
-            nodes=nodes_per_trial or 1,
+            fixed["cpus_per_trial"] or 0,
+            fixed["gpus_per_trial"],
+            fixed["memory_per_trial_bytes"] or 0,
+            processes=fixed["processes_per_trial"] or 0,
+            nodes=fixed["nodes_per_trial"] or 1,
         )
     except ValueError as error:
         raise UsageError(f"of a trial, {error}") from error

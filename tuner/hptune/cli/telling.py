@@ -202,7 +202,8 @@ def wait(directory: Path, until: str, timeout_seconds: float | None, *, as_json:
             _show_end(study, as_json=as_json)
             raise SystemExit(0 if until == "end" else 1)
         if give_up_at is not None and time.monotonic() > give_up_at:
-            echo(json.dumps({"timeout": True}) if as_json else "nothing of that within the time")
+            missing = f"it did not happen within --timeout: --until {until}"
+            echo(json.dumps({"timeout": True}) if as_json else missing)
             raise SystemExit(TIME_UP)
         time.sleep(_POLL_SECONDS)
 

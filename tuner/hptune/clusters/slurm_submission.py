@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from ..config.asked import Asked
 from ..core.resources import Resources
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
+from ..storage.asking import AGENT
 from ..storage.directory import StudyDirectory
 from .base import UNLIMITED
 from .jobs import jobs_folder, jobs_name, translated_errors
@@ -139,8 +141,11 @@ def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
         script = shlex.quote(str(directory.path / "jobs" / "master.sbatch"))
         others = [argument for argument in arguments if argument != RETRY_FAILED]
         requeued = _requeued(f"[ {database} -nt {script} ]", shlex.join(others))
+    # A site may let jobs begin without the variables of who submits them.
+    agent = os.environ.get(AGENT, "")
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
+        *([f"export {AGENT}={shlex.quote(agent)}"] if agent else []),
         *requeued,
         f"python -m hptune {shlex.join(arguments)}",
     ]

@@ -202,6 +202,11 @@ def _check_workers(asked: Asked) -> None:
             "`hptune run --help-all` explains it"
         )
     cluster.check(given)
+    if settings.first and (settings.min_workers or 0) > 1:
+        raise UsageError(
+            f"--first is {settings.first}, whose trials run in one job, and --min-workers is "
+            f"{settings.min_workers}, for which they would wait; leave one of them out"
+        )
 
 
 def _check_flags(settings: StudySettings, row: Row) -> None:

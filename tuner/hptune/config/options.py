@@ -385,6 +385,14 @@ class StudyOptions:
         default=None,
         default_text="no limit",
     )
+    first: int = setting(
+        whole_number(0),
+        Section.FAILURES,
+        "Run N trials before all others, with --slurm on one job. The study stops if they all fail "
+        "the same way. Not repeated on resume once a trial was complete.",
+        default=0,
+        default_text="none",
+    )
     same_failure_limit: int = setting(
         whole_number(0),
         Section.FAILURES,

@@ -72,6 +72,7 @@ class TunerSettings(TypedDict, total=False):
 
     on_failure: str | Sequence[str]
     max_failures: int | None
+    first: int
     same_failures: int
     hang_timeout: str | float
 

@@ -25,8 +25,8 @@ from .user_requests import Note, UserAction
 class StudyOpened:
     """A master opened the study: the first one, or one after a stop or a crash.
 
-    Attempts that ran for an earlier master have ended. Those of programs that ask for trials run on
-    if such a program opens it again, as with a new limit.
+    Attempts that ran for an earlier master have ended. Those of programs that asked for them run
+    on, whoever opens it.
 
     Attributes:
         config: The configuration from now on.

@@ -55,6 +55,7 @@ class StudySnapshot:
         usual: What a trial asks for by default.
         sizes: The number of trials that run or may start, by what they ask for.
         unfit_nodes: The nodes that jobs are to avoid, and why.
+        is_first: Whether only the first trials run, before all others (`--first`).
         jobs: Which jobs bring the workers, and what they wait for, in words; the engine does not
             know, so it is added for displays.
     """
@@ -78,6 +79,7 @@ class StudySnapshot:
     usual: Resources = field(default_factory=Resources)
     sizes: Mapping[Resources, int] = field(default_factory=dict)
     unfit_nodes: Mapping[str, str] = field(default_factory=dict)
+    is_first: bool = False
     jobs: str = ""
 
     @property

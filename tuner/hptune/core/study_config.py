@@ -29,6 +29,7 @@ class StudyConfig:
             running attempts, rounded up; none while at most one attempt runs.
         pruner: The pruner, and how it is set.
         max_failures: Number of trials that may fail; None for any number.
+        first: How many trials run before all others; 0 for none.
         same_failure_limit: Stop the study if this many first trials fail in the same way; 0 for
             never.
         failure_rules: What the user wants done about attempts that end badly, where that is not
@@ -49,6 +50,7 @@ class StudyConfig:
     ask_ahead: float = 0.0
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
     max_failures: int | None = None
+    first: int = 0
     same_failure_limit: int = 0
     failure_rules: tuple[FailureRule, ...] = ()
     budget: DeviceBudget | None = None

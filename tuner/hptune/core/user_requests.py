@@ -23,6 +23,8 @@ class UserAction(enum.StrEnum):
     """Start trials again."""
     NOTE = "note"
     """Write a note on the study or on a trial, or tag it; the search does not see it."""
+    TRAIN = "train"
+    """Let an event happen of a program that trains a trial: it asks, reports, declares or tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class UserRequest:
             one about the study.
         points: The configurations, given in part, for `ENQUEUE`.
         note: What is written, for `NOTE`.
+        event: What the program asks for or tells, for `TRAIN`: kind and payload of an event,
+            as the ledger has them; the master stamps it.
+        master: The token of the master that is asked, for `TRAIN`: another one does not answer.
     """
 
     name: str
@@ -60,6 +65,8 @@ class UserRequest:
     trial: int | None = None
     points: tuple[Mapping[str, object], ...] = ()
     note: Note | None = None
+    event: tuple[str, str] | None = None
+    master: str = ""
 
     @property
     def stop_reason(self) -> str:

@@ -99,6 +99,11 @@ class Worker:
         """Whether it is connected and was not refused."""
         return self.phase in (Phase.JOINED, Phase.DRAINING)
 
+    @property
+    def is_program(self) -> bool:
+        """Whether it is a program that asked for one trial, which says nothing of its node."""
+        return self.lease_seconds is not None
+
 
 class Workers:
     """The roster.
@@ -134,10 +139,13 @@ class Workers:
                 return changed
             case NodeExcluded(node=node, reason=reason):
                 self._excluded[node] = reason
-                return self._move([each.name for each in self if each.node == node], event)
+                there = [each.name for each in self if each.node == node and not each.is_program]
+                return self._move(there, event)
             case WorkerJoined(worker=name, node=node):
                 before = self._workers.get(name)
                 changed = self._move([name], event)
+                if event.lease_seconds is not None:
+                    return changed
                 if changed and (before is None or before.phase is not Phase.AWAY):
                     self._failures.restart(node)
                     self._excluded.pop(node, None)
@@ -163,18 +171,19 @@ class Workers:
             if phase is None:
                 continue
             after = _moved(before, phase, event)
-            if before is not None and before.is_there:
-                self._count(before.node, -1)
-            if after.is_there:
-                self._count(after.node, 1)
+            if before is not None:
+                self._count(before, -1)
+            self._count(after, 1)
             self._workers[name] = after
             changed.append(after)
         return changed
 
-    def _count(self, node: str, sign: int) -> None:
-        self._on_node[node] += sign
-        if not self._on_node[node]:
-            del self._on_node[node]
+    def _count(self, worker: Worker, sign: int) -> None:
+        if worker.is_program or not worker.is_there:
+            return
+        self._on_node[worker.node] += sign
+        if not self._on_node[worker.node]:
+            del self._on_node[worker.node]
 
     # --- questions --------------------------------------------------------------------------
 
@@ -183,7 +192,7 @@ class Workers:
         return (worker for worker in self._workers.values() if worker.is_there)
 
     def __len__(self) -> int:
-        return self._on_node.total()
+        return sum(worker.is_there for worker in self._workers.values())
 
     def __contains__(self, name: str) -> bool:
         worker = self._workers.get(name)
@@ -199,7 +208,7 @@ class Workers:
         return name if worker is None else worker.node
 
     def count_on(self, node: str) -> int:
-        """Return how many workers are there on a node."""
+        """Return how many workers are there on a node, without programs."""
         return self._on_node[node]
 
     @property

@@ -18,7 +18,7 @@ from ..training import context
 __all__ = ["lightning_callback", "report"]
 
 
-@context.explains_its_call("hptune.hydra.report")
+@context.explains_its_call("hptune.hydra.report(epoch, loss=0.5)")
 def report(step: int, **metrics: SupportsFloat) -> None:
     """Report metrics to the study, and end the trial here if it is to stop.
 

@@ -47,11 +47,13 @@ class Run:
 
     @property
     def trials_to_run(self) -> int:
-        """How many trials still run or could begin once the study is opened."""
+        """How many trials run or could begin once the study is opened."""
         total = self.plan.settings.budget_trials
         if total is None:
             return UNLIMITED_TRIALS
         trials = tuple(self.engine.trials)
+        if self.plan.settings.first and not trials:
+            return 1
         unfinished = sum(not trial.state.is_final for trial in trials)
         searched = sum(trial.confirms is None for trial in trials)
         again = len(self.plan.go_on) + len(self.plan.retried)

@@ -42,6 +42,7 @@ from ..core.trial import Trial
 from ..errors import SpaceError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
+from .programs import BESIDE_PROGRAMS_SECONDS, taken
 from .suggester import InformedSampler, Suggester, SuggestingThread
 from .wait_for_workers import WorkerGate
 
@@ -171,7 +172,8 @@ class StudyLoop:
                 self._process(self._requests())
             self._show()
             while self._finish is None:
-                self._process(self._gate(self._executor.events(POLL_SECONDS)))
+                poll = BESIDE_PROGRAMS_SECONDS if self._engine.leased else POLL_SECONDS
+                self._process(self._gate(self._executor.events(poll)))
                 # Apart from the others, which must be recorded also if the search has failed.
                 self._process(self._suggester.events())
                 if self._finish is None:
@@ -209,6 +211,10 @@ class StudyLoop:
                         # It is asked again after the next worker that comes or goes.
                         if self._split and not (left and isinstance(left[0], _OF_POOL)):
                             left.appendleft(SplitChosen(event.at, *self._split(command)))
+                    case Start() if self._engine.is_leased(command.attempt):
+                        left.extendleft(reversed(taken(event.at, command)))
+                    case Stop() | Continue() if self._engine.is_leased(command.attempt):
+                        pass  # the program learns it by the answer to its report
                     case _:
                         commands.append(command)
         return handled, commands

@@ -115,7 +115,7 @@ class RunPlan:
             splits: Whether the devices of each trial are chosen by what was measured.
             without_master: Whether programs ask for its trials.
         """
-        settings = self.settings
+        settings, limit = self.settings, self.settings.same_failure_limit
         config = StudyConfig(
             trials=settings.budget_trials,
             goals=self.goals,
@@ -127,7 +127,8 @@ class RunPlan:
             ask_ahead=ask_ahead(self.asked.sampler),
             pruner=self.resolved.pruner,
             max_failures=settings.max_failures,
-            same_failure_limit=settings.same_failure_limit,
+            first=settings.first,
+            same_failure_limit=min(limit, settings.first or limit),
             failure_rules=settings.failure_rules,
             budget=settings.device_budget,
             confirm=settings.confirm,

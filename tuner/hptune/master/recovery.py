@@ -20,10 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.attempt import AttemptId
-from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
+from ..core.messages import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Measured,
+    ParametersUsed,
+    Reported,
+    StudyClosed,
+)
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
 from ..storage.lease import Lease
+from .resume_checks import Past
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +41,19 @@ PATIENCE_SECONDS = 30.0
 
 _SILENT_SECONDS = 4 * HEARTBEAT_SECONDS
 _POLL_SECONDS = 0.2
+
+
+def recovered(past: Past, at: float) -> list[Event]:
+    """Return what attempts have reported while the study had no master, after its closing.
+
+    Args:
+        past: The study, whose lock the caller holds.
+        at: The present time, in seconds since the epoch.
+    """
+    running = {run.attempt.id: run.attempt for run in past.engine.snapshot.running}
+    started = [name for name, attempt in running.items() if attempt.started_at is not None]
+    events = collect(past.directory, running, past.reports, started=started)
+    return [StudyClosed(at), *events] if events else []
 
 
 def collect(

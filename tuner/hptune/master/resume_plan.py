@@ -138,7 +138,8 @@ def resume_request(changes: Changes, past: Past) -> ResumeRequest:
         retry_failed=changes.retry_failed,
     )
     if not changes.accept_space:
-        added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
+        space = _grown(SearchSpace.from_json(facts["space"]), past.found_later)
+        added, _ = request.new_points(space, past.trials)
         check_room(settings, len(added), past)
     return request
 

@@ -16,18 +16,19 @@ from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
-from ..core.messages import Event, Finish, FinishReason, StudyClosed
+from ..core.messages import Event, Finish, FinishReason
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
-from ..errors import StudyError, UnknownMetricError
+from ..errors import StudyError, StudyLockedError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..files.access import exists, is_file
 from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
+from ..storage.asking import note_agent
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
-from ..storage.lock import MasterLock
+from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural, step_word
 from ..worker.dask.versions import installed
@@ -38,10 +39,11 @@ from .mirror import mirrored
 from .notify import Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_named, plan_start
-from .recovery import collect, discard_journals
+from .programs import BESIDE_PROGRAMS_SECONDS
+from .recovery import discard_journals, recovered
 from .resume_checks import Past, refuse_without_code
 from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
-from .stop_requests import StopRequests, end_process
+from .stop_requests import STOP_POLL_SECONDS, StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
 
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 _READING_NOTE_SECONDS = 2.0
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
+_TURN_SECONDS = 10.0
+_TURN_POLL_SECONDS = 0.01
+"""How long a master waits for its turn among programs that ask, and how often it tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ def start(
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
         directory.requests.skip()
+        note_agent(directory)
         with directory.acquire() as lock:
             try:
                 return _start(request, directory, lock, workers, display)
@@ -161,8 +167,9 @@ def resume(
         refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
+    note_agent(directory)
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(directory.acquire())
+        lock = stack.enter_context(acquired(directory))
         ledger = stack.enter_context(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )
@@ -217,6 +224,26 @@ def _noted_events(ledger: Ledger, display: RunDisplay) -> Iterator[Event]:
         yield event
 
 
+def acquired(directory: StudyDirectory) -> MasterLock:
+    """Return the study's lock; programs that ask for its trials have it for moments.
+
+    Raises:
+        StudyLockedError: Another master runs the study, or they are too many.
+    """
+    give_up_at = time.monotonic() + _TURN_SECONDS
+    while True:
+        try:
+            return directory.acquire()
+        except StudyLockedError:
+            owner = directory.owner()
+            is_master = (
+                owner is not None and owner.token and time.time() - owner.since > MOMENT_SECONDS
+            )
+            if is_master or time.monotonic() > give_up_at:
+                raise
+        time.sleep(_TURN_POLL_SECONDS)
+
+
 def refuse_second_master(directory: StudyDirectory) -> None:
     """Check that no job waits that is to be the study's master.
 
@@ -242,17 +269,13 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
 
 def _recover(ledger: Ledger, past: Past) -> None:
     """Record what attempts have reported while the study had no master."""
-    directory, engine = past.directory, past.engine
-    running = {run.attempt.id: run.attempt for run in engine.snapshot.running}
-    started = [name for name, attempt in running.items() if attempt.started_at is not None]
-    collected = collect(directory, running, past.reports, started=started)
-    if collected:
-        events = [StudyClosed(SystemClock().now()), *collected]
+    events = recovered(past, SystemClock().now())
+    if events:
         for event in events:
             past.handle(event)
-        trials, attempts = engine.take_changes()
+        trials, attempts = past.engine.take_changes()
         ledger.append(events, trials=trials, attempts=attempts)
-    discard_journals(directory)
+    discard_journals(past.directory)
 
 
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
@@ -394,6 +417,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         run.engine,
         lambda: SearchSpace.from_json(run.ledger.facts["space"]),
         run.workers.sized,
+        run.lock.owner.token,
     )
     return StopRequests(
         run.lock,
@@ -403,6 +427,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         worked_seconds=run.engine.active_seconds + display.seconds,
         overspent=run.engine.overspent,
         may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
+        poll_seconds=lambda: BESIDE_PROGRAMS_SECONDS if run.engine.leased else STOP_POLL_SECONDS,
     )
 
 

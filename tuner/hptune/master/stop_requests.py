@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -42,6 +43,7 @@ class StopRequests:
         overspent: Returns how the study finishes if its budget is spent at this time, else None.
         may_stop: Returns whether to stop now for this signal. Called again and again until it is
             true, and need not return; until then further signals have no effect.
+        poll_seconds: Returns how long to wait between two calls of `users`.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class StopRequests:
         users: Callable[[float], Sequence[Event]] = lambda _: (),
         overspent: Callable[[float], Finish | None] = lambda _: None,
         may_stop: Callable[[int], bool] | None = None,
+        poll_seconds: Callable[[], float] = lambda: STOP_POLL_SECONDS,
     ) -> None:
         self._users = users
+        self._poll_seconds = poll_seconds
         self._lock = lock
         self._clock = clock
         self._overspent = overspent
-        self._next_poll = 0.0
+        self._polled_at = -math.inf
         self._is_reported = False
         self._signal: signal.Signals | None = None
         self._may_stop = may_stop
@@ -72,8 +76,8 @@ class StopRequests:
         now = self._clock.now()
         self._lock.refresh()
         events: list[Event] = []
-        if now >= self._next_poll:
-            self._next_poll = now + STOP_POLL_SECONDS
+        if now >= self._polled_at + self._poll_seconds():
+            self._polled_at = now
             events += self._users(now)
         others = tuple(event for event in events if not isinstance(event, StopRequested))
         if self._is_reported:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..core.attempt import AttemptId
 from ..core.engine.engine import Engine
-from ..core.messages import Event, FinishReason, StopRequested, UserRequested
+from ..core.messages import AttemptEnded, Event, FinishReason, StopRequested, UserRequested
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..core.user_requests import UserAction, UserRequest
-from ..errors import HptuneError, StudyError
+from ..errors import HptuneError, StudyError, UsageError
 from ..storage.asking import check_exists, check_not_over, new_trials
+from ..storage.ledger.codec import decode_event
 from ..storage.requests import RequestFile
+from .programs import Told, follows, past_leases, without_trial
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class UserRequests:
         engine: The master's engine.
         space: Returns the search space as it is now.
         sized: Returns the suggestions with the resources that they ask for.
+        token: The master's, which programs name.
         accepted: The configurations that were added; those that are no trials yet will be.
     """
 
@@ -31,6 +39,7 @@ class UserRequests:
     engine: Engine
     space: Callable[[], SearchSpace]
     sized: Callable[[SearchSpace, Sequence[Suggestion]], Sequence[Suggestion]]
+    token: str = ""
     accepted: list[Params] = field(default_factory=list)
 
     def __call__(self, now: float) -> list[Event]:
@@ -39,7 +48,34 @@ class UserRequests:
         Args:
             now: The present time, in seconds since the epoch.
         """
-        return [self._answer(request, now) for request in self.file.read()]
+        events = list[Event]()
+        told, over = set[AttemptId](), set[AttemptId]()
+        for request in self.file.read():
+            if request.action is not UserAction.TRAIN:
+                events.append(self._answer(request, now))
+            elif request.master == self.token:
+                new = self._trained(request, now, over)
+                told.update(each.attempt for each in new if isinstance(each, Told))
+                over.update(each.attempt for each in new if isinstance(each, AttemptEnded))
+                events += new
+            # Else its program has learned that the earlier master has ended, and asks again.
+        lost = past_leases(self.engine, now, told=told)
+        return [*events, *without_trial(self.engine, now), *lost]
+
+    def _trained(
+        self, request: UserRequest, now: float, over: Collection[AttemptId]
+    ) -> Sequence[Event]:
+        """Return what a program lets happen; the engine does not know yet what is `over`."""
+        answer = UserRequested(now, request.name, request.action, request.by)
+        event = None
+        with contextlib.suppress(StudyError):
+            event = decode_event(*request.event or ("", ""))
+        try:
+            return [*follows(self.engine, event, now, over=over), answer]
+        except HptuneError as error:
+            if isinstance(error, UsageError):
+                log.warning("A request of %s is refused: %s", request.by, error)
+            return [replace(answer, refused=error.message)]
 
     def _answer(self, request: UserRequest, now: float) -> Event:
         if request.action is UserAction.STOP:

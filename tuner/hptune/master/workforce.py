@@ -162,7 +162,7 @@ class Workforce:
             StudyError: No worker can be had any more.
         """
         self.cluster.exclude(snapshot.unfit_nodes)
-        self.cluster.scale_to(_runnable(snapshot), executor.workers)
+        self.cluster.scale_to(runnable(snapshot), executor.workers)
         for worker, why in self.cluster.drained().items():
             executor.drain(worker, why)
 
@@ -172,13 +172,16 @@ class Workforce:
         return [NodeExcluded(self.clock.now(), node, why) for node, why in found]
 
 
-def _runnable(snapshot: StudySnapshot) -> dict[Resources, int]:
+def runnable(snapshot: StudySnapshot) -> dict[Resources, int]:
     """Return how many trials run or could begin now, by what they ask for.
 
     Those that are not suggested yet count as asking for the usual. In a paused study only those
-    that run count, so that its Slurm jobs end with them.
+    that run count, so that its Slurm jobs end with them. The first trials of `--first` count as one
+    of each size, so that they share a job.
     """
     sizes = Counter(snapshot.sizes)
+    if snapshot.is_first and not (snapshot.stopping or snapshot.paused_by):
+        return dict.fromkeys(sizes or [snapshot.usual], 1)
     if snapshot.stopping or snapshot.paused_by:
         return dict(sizes)
     budget = snapshot.budget_trials

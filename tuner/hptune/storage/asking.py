@@ -14,6 +14,8 @@ from __future__ import annotations
 import getpass
 import os
 import secrets
+import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +31,12 @@ from .ledger.reader import LedgerReader
 
 WAIT_SECONDS = 60.0
 """Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
+
+AGENT = "HPTUNE_AGENT"
+"""The variable with the name of an agent that asks in the user's place."""
+
+_MOST_CHARACTERS = 1000
+"""Of a command that an agent asked for."""
 
 _ANSWER_POLL_SECONDS = 0.2
 """How often the ledger is read for an answer."""
@@ -222,8 +230,17 @@ def new_request(
     note: Note | None = None,
 ) -> UserRequest:
     """Return a request of this user, who asks with a tool such as "hptune stop"."""
-    by = f"{_user()} ({tool})"
+    agent = os.environ.get(AGENT)
+    by = f"{f'{agent[:40]} for ' if agent else ''}{_user()} ({tool})"
     return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
+
+
+def note_agent(directory: StudyDirectory) -> None:
+    """Have the master of a study that an agent starts note who asked for what, if one did."""
+    if os.environ.get(AGENT):
+        command = shlex.join(["hptune", *sys.argv[1:]])[:_MOST_CHARACTERS]
+        note = Note(f"asked for: {command}")
+        directory.requests.append(new_request(UserAction.NOTE, tool="hptune", note=note))
 
 
 def _user() -> str:

@@ -1,7 +1,8 @@
 """`DIR/requests`: what users ask of the study's master, one JSON object on each line.
 
-The commands (`hptune stop`, `enqueue`, `pause`, `resume`, `note`) and the live page append to the
-file, and the master reads it about once a second. Its answers are in the ledger.
+The commands (`hptune stop`, `enqueue`, `pause`, `resume`, `note`), the live page, and programs that
+ask for trials append to the file. The master reads it about once a second, and 20 times a second
+while programs have trials. Its answers are in the ledger.
 
 The file always exists and is changed in place. NFS clients cache for up to a minute which names
 exist, so a new or renamed file may be seen late. They check the contents of a known file at every
@@ -57,6 +58,8 @@ class RequestFile:
             "trial": request.trial,
             "points": [dict(point) for point in request.points],
             "note": request.note and asdict(request.note),
+            "event": request.event,
+            "master": request.master,
         }
         # It begins a line of its own even after one that was not written to its end.
         line = f"\n{json.dumps(fields)}\n".encode()
@@ -101,7 +104,7 @@ def _request(line: bytes) -> UserRequest | None:
     """Return the request of a line; None if it is none of ours."""
     try:
         found = json.loads(line)
-        trial, note = found["trial"], found["note"]
+        trial, note, event = found["trial"], found["note"], found.get("event")
         return UserRequest(
             name=str(found["request"]),
             action=UserAction(found["action"]),
@@ -109,6 +112,8 @@ def _request(line: bytes) -> UserRequest | None:
             trial=None if trial is None else int(trial),
             points=tuple(dict(point) for point in found["points"]),
             note=None if note is None else cattrs.structure(note, Note),
+            event=None if event is None else (str(event[0]), str(event[1])),
+            master=str(found.get("master", "")),
         )
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError, BaseValidationError):
         # Empty, incomplete or something else, such as a trial Infinity or brackets without end.

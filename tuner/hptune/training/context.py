@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt, TypeVar
 
 from ..core.attempt import NEVER_ASKED, AttemptId, CameBack, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .parallel.ranks import Ranks
 
 _P = ParamSpec("_P")
+_R = TypeVar("_R")
 _DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed")
 _STEPS_END = 2**63
 """The ledger holds integers below."""
@@ -70,19 +71,20 @@ def stated_cause(error: BaseException) -> Cause | None:
     return next((_STATED[kind] for kind in kinds if kind in _STATED), None)
 
 
-def explains_its_call(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
-    """Let a call with other arguments than a report has say how one is written."""
+def explains_its_call(example: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Let a call with other arguments than a function takes say how one is written."""
 
-    def decorated(report: Callable[_P, None]) -> Callable[_P, None]:
-        signature = inspect.signature(report)
+    def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        signature = inspect.signature(function)
 
-        @functools.wraps(report)
-        def call(*given: _P.args, **metrics: _P.kwargs) -> None:
+        @functools.wraps(function)
+        def call(*given: _P.args, **metrics: _P.kwargs) -> _R:
             try:
                 signature.bind(*given, **metrics)
             except TypeError as error:
-                raise TypeError(f"{name}: {error}; write {name}(epoch, loss=0.5)") from None
-            report(*given, **metrics)
+                name = example.partition("(")[0]
+                raise TypeError(f"{name}: {error}; write {example}") from None
+            return function(*given, **metrics)
 
         return call
 
@@ -226,7 +228,7 @@ class TrialContext(_Trial):
         """The rank among those on this node, from 0."""
         return 0 if self.ranks is None else self.ranks.local_rank
 
-    @explains_its_call("trial.report")
+    @explains_its_call("trial.report(epoch, loss=0.5)")
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 
@@ -516,7 +518,7 @@ def current() -> TrialContext | None:
     return _current
 
 
-@explains_its_call("hptune.report")
+@explains_its_call("hptune.report(epoch, loss=0.5)")
 def report(step: int, **metrics: SupportsFloat) -> None:
     """Report metrics from a training loop that has no `trial`.
 

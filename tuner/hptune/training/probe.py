@@ -69,7 +69,7 @@ class _TrainingBegins(BaseException):
 class _ProbeTrial(StandInTrial):
     """A trial for the probe; its first use means that the objective begins to train."""
 
-    @explains_its_call("trial.report")
+    @explains_its_call("trial.report(epoch, loss=0.5)")
     def report(self, step: int, **metrics: Any) -> None:
         del step, metrics
         raise _TrainingBegins

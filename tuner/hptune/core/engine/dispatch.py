@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from ..attempt import AttemptId, Cause
@@ -294,15 +294,19 @@ class Dispatch:
 
     # --- what trials ask for ----------------------------------------------------------------
 
-    def sizes(self, *, with_waiting: bool) -> Mapping[Resources, int]:
+    def sizes(
+        self, *, with_waiting: bool, without: Collection[AttemptId] = ()
+    ) -> Mapping[Resources, int]:
         """Return the number of trials by what the user asked for, before packing.
 
         Args:
             with_waiting: Whether to count those that wait, too, and not only those that run.
+            without: Running attempts that are not counted, as they need no workers of the master's.
         """
         most = self.cluster_state.most_memory_bytes
         waiting = self._waiting.numbers if with_waiting else ()
-        numbers = [*(name.trial for name in self._records.running), *waiting]
+        own = (name.trial for name in self._records.running if name not in without)
+        numbers = [*own, *waiting]
         usual = self._lifecycle.config.resources
         records = [self._records[number] for number in numbers]
         return Counter(

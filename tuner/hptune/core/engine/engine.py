@@ -70,6 +70,7 @@ from ..messages import (
     all_over,
 )
 from ..pruner import PrunerMaker, never_prune
+from ..resources import Resources
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
 from ..trial import Params, Suggestion, Trial, TrialState
@@ -77,7 +78,7 @@ from ..user_requests import UserAction
 from ..workers import Phase, RosterEvent, Worker, Workers
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
-from .records import LeasedAttempt, TrialRecords
+from .records import AttemptRecord, LeasedAttempt, TrialRecords
 from .suggestion_requests import SuggestionRequests
 
 _NO_STUDY = StudyOpened(0.0, StudyConfig(trials=0, goals=Goals(()), seed=0))
@@ -113,6 +114,7 @@ class Engine:
         self._paused_by = ""
         self._stop_reason: Finish | None = None
         self._finished: Finish | None = None
+        self._has_master = False
         self._is_closed = False
         self._latest_at = 0.0
         self._last_event_at = 0.0
@@ -219,7 +221,8 @@ class Engine:
             self._lifecycle = Lifecycle(event, self._make_pruner)
             self._dispatch = Dispatch(self._lifecycle)
         lost_at = self._last_event_at or event.at
-        leased = self.leased if event.without_master else ()
+        leased = self.leased
+        self._has_master = not event.without_master
         lost = [name for name in self._records.running if name not in leased]
         commands = self._lifecycle.open(event, lost, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
@@ -229,8 +232,13 @@ class Engine:
         self.workers.handle(event)
         self._is_split_due = False
         searched = self._requests.searched + len(event.added)
+        counts, first = self._records.counts, event.config.first
+        is_tried = counts.get(TrialState.COMPLETE) or counts.get(TrialState.PRUNED)
         self._requests = SuggestionRequests(
-            event.config.trials, ask_ahead=event.config.ask_ahead, searched=searched
+            event.config.trials,
+            ask_ahead=event.config.ask_ahead,
+            searched=searched,
+            first=counts.get(TrialState.FAILED, 0) + first if first and not is_tried else None,
         )
         self._paused_by = ""
         self._stop_reason = None
@@ -242,7 +250,8 @@ class Engine:
         for worker in self.workers.handle(event):
             if worker.phase is Phase.REFUSED:
                 continue
-            self._is_split_due = self._lifecycle.config.splits
+            if not worker.is_program:
+                self._is_split_due = self._lifecycle.config.splits
             match worker.phase:
                 case Phase.JOINED:
                     self._dispatch.worker_joined(worker)
@@ -303,10 +312,11 @@ class Engine:
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
-        run = self._records.running[name]
-        if run.halt is not Halt.STOP:  # else the whole study may be killed
+        run, is_leased = self._records.running[name], self.is_leased(name)
+        if run.halt is not Halt.STOP and not is_leased:  # else the whole study may be killed
             self.workers.attempt_ended(run.attempt, ending.cause, at)
-        is_of_node = ending.cause in FROM_OUTSIDE and run.attempt.placement.worker in self.workers
+        has_worker = run.attempt.placement.worker in self.workers and not is_leased
+        is_of_node = ending.cause in FROM_OUTSIDE and has_worker
         self._records[name.trial].lost_on = run.attempt.node if is_of_node else ""
         self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)
@@ -329,8 +339,12 @@ class Engine:
             return ExcludeNode(node)
         if not self._is_split_due:
             return None
-        joined = (worker.capacity for worker in self.workers if worker.phase is Phase.JOINED)
-        return DecideSplit(tuple(joined), self._trials_left, self._lifecycle.config.resources)
+        joined = tuple(
+            worker.capacity
+            for worker in self.workers
+            if worker.phase is Phase.JOINED and not worker.is_program
+        )
+        return DecideSplit(joined, self._trials_left, self._lifecycle.config.resources)
 
     @property
     def _trials_left(self) -> int | None:
@@ -363,7 +377,7 @@ class Engine:
             )
             if request is not None:
                 commands.append(request)
-        if records.running:
+        if self._is_waiting_for_ends:
             return commands
         if self._stop_reason is None and self._paused_by:
             return commands
@@ -380,6 +394,16 @@ class Engine:
                     return commands
         self._finished = self._finish()
         return [*commands, self._finished]
+
+    @property
+    def _is_waiting_for_ends(self) -> bool:
+        """Whether attempts run that end before the study does.
+
+        A master that stops leaves programs their trials, which they may tell after its end.
+        """
+        if self._has_master and self._stop_reason is not None:
+            return any(not self.is_leased(name) for name in self._records.running)
+        return bool(self._records.running)
 
     @property
     def _is_starting(self) -> bool:
@@ -404,14 +428,30 @@ class Engine:
     @property
     def leased(self) -> Mapping[AttemptId, LeasedAttempt]:
         """The running attempts of programs that asked for them, by their names."""
-        found = {}
-        for name, run in self._records.running.items():
-            worker = self.workers.get(run.attempt.placement.worker)
-            if worker is not None and worker.lease_seconds is not None:
-                found[name] = LeasedAttempt(
-                    run.attempt, run.halt, run.is_told, worker.lease_seconds, run.last_sign_at
-                )
-        return found
+        return {
+            name: LeasedAttempt(run.attempt, run.halt, run.is_told, lease, run.last_sign_at)
+            for name, run in self._records.running.items()
+            if (lease := self._lease_seconds(run)) is not None
+        }
+
+    def is_leased(self, name: AttemptId) -> bool:
+        """Return whether an attempt runs in a program that asked for it."""
+        run = self._records.running.get(name)
+        return run is not None and self._lease_seconds(run) is not None
+
+    def _lease_seconds(self, run: AttemptRecord) -> float | None:
+        worker = self.workers.get(run.attempt.placement.worker)
+        return None if worker is None else worker.lease_seconds
+
+    @property
+    def usual(self) -> Resources:
+        """What a trial asks for by default."""
+        return self._lifecycle.config.resources
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the sampler has yet to answer."""
+        return self._requests.is_open
 
     @property
     def is_stopping(self) -> bool:
@@ -536,9 +576,10 @@ class Engine:
             packing_advice=self._dispatch.packing_advice,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
             interrupted=records.interrupted,
-            usual=config.resources,
-            sizes=self._dispatch.sizes(with_waiting=self._is_starting),
+            usual=self.usual,
+            sizes=self._dispatch.sizes(with_waiting=self._is_starting, without=self.leased),
             unfit_nodes=self.workers.unfit_nodes,
+            is_first=self._requests.first is not None,
         )
 
     @property
@@ -547,4 +588,7 @@ class Engine:
             return ""
         if self._paused_by:
             return f"paused by {self._paused_by}; `hptune resume` starts trials again"
+        running = self._records.running
+        if running and not self.has_trials and all(map(self.is_leased, running)):
+            return "waiting for programs, which have the trials that are left, or for their leases"
         return self._dispatch.stall_reason(at=self._latest_at, refused=self.workers.refused)

@@ -20,17 +20,25 @@ class SuggestionRequests:
         trials: Total number of trials to suggest; None until the space is exhausted.
         ask_ahead: How many suggestions are kept ready, as a share of the running attempts.
         searched: Number of trials suggested so far.
+        first: How many trials there may be until none of them runs or waits; None for all.
 
     Attributes:
         searched: The number of trials that the sampler or the user suggested; the others confirm.
+        first: As the argument, and None as soon as the first trials are over.
     """
 
     def __init__(
-        self, trials: int | None = None, *, ask_ahead: float = 0.0, searched: int = 0
+        self,
+        trials: int | None = None,
+        *,
+        ask_ahead: float = 0.0,
+        searched: int = 0,
+        first: int | None = None,
     ) -> None:
         self._trials = trials
         self._ask_ahead = ask_ahead
         self.searched = searched
+        self.first = first
         self._asked = 0
         self._exhausted = False
         self._grown = False
@@ -80,7 +88,10 @@ class SuggestionRequests:
         """
         ready = math.ceil(self._ask_ahead * running) if running > 1 else 0
         spare = max(0, ready - waiting)
-        left = 0 if self._asked else self._left(sys.maxsize)
+        if not waiting and not running and self.searched >= (self.first or 0):
+            self.first = None
+        most = sys.maxsize if self.first is None else max(0, self.first - self.searched)
+        left = 0 if self._asked else self._left(most)
         if not left:
             return None
         # There may be room for others while a large trial waits.

@@ -113,6 +113,7 @@ class ClusterState:
         *,
         ends_at: float | None = None,
         gang: str = "",
+        takes_one: bool = False,
     ) -> None:
         """Add a worker, all of it free.
 
@@ -122,6 +123,7 @@ class ClusterState:
             capacity: What it has.
             ends_at: When it must leave, in seconds since the epoch; None if unknown.
             gang: The name of the workers that it was granted together with; empty if by itself.
+            takes_one: Whether it takes one attempt, and no more after it.
         """
         total_bytes = capacity.memory_bytes
         if self._kept_back:
@@ -138,6 +140,7 @@ class ClusterState:
             most_on_a_gpu=self._most_on_a_gpu,
             taken_bytes=capacity.memory_taken_bytes if self._kept_back else 0,
             gang=gang,
+            takes_one=takes_one,
             row=len(self._workers),
         )
         self._workers[worker] = record
@@ -158,6 +161,7 @@ class ClusterState:
                     worker.capacity,
                     ends_at=worker.ends_at,
                     gang=worker.gang,
+                    takes_one=worker.is_program,
                 )
             case Phase.DRAINING:
                 self.drain(worker.name)
@@ -339,6 +343,8 @@ class ClusterState:
         placement = record.take(wanted, self._spread)
         for rank in placement.ranks:
             self._count_held(record, rank, 1)
+        if record.takes_one:
+            self.drain(record.name)
         self._update(record)
         return placement
 

@@ -53,9 +53,13 @@ def free_slots(able: Iterable[WorkerState], wanted: Resources) -> int:
 
 
 def _alike(able: Iterable[WorkerState], wanted: Resources) -> list[list[WorkerState]]:
-    """Divide workers so that the processes of an attempt hold GPUs on all of them or on none."""
+    """Divide workers so that the processes of an attempt hold GPUs on all of them or on none.
+
+    A program, which takes one attempt, has one process.
+    """
+    able = [each for each in able if not each.takes_one]
     if wanted.gpus is not None:
-        return [[*able]]
+        return [able]
     alike: tuple[list[WorkerState], list[WorkerState]] = [], []
     for each in able:
         alike[0 if each.capacity.gpus else 1].append(each)

@@ -42,6 +42,7 @@ class WorkerState:
         gang: The name of the workers that it was granted together with; empty if by itself.
         row: Its row in the tables of `ClusterState`.
         is_leaving: Whether it is about to leave and takes no more attempts.
+        takes_one: Whether it takes one attempt, and no more after it.
     """
 
     name: str
@@ -60,6 +61,7 @@ class WorkerState:
     gang: str = ""
     row: int = -1
     is_leaving: bool = False
+    takes_one: bool = False
 
     def gpus_for(self, wanted: Resources) -> float:
         """Return how many of its GPUs, or what part of one, an attempt needs here."""
@@ -118,7 +120,7 @@ class WorkerState:
             free_slots = min(free_slots, gpus.free_slots(amount))
         if self.capacity.memory_bytes and wanted.memory_bytes:
             free_slots = min(free_slots, memory_bytes // wanted.memory_bytes)
-        return free_slots
+        return min(free_slots, 1) if self.takes_one else free_slots
 
     @property
     def free_bytes(self) -> int:

@@ -22,7 +22,7 @@ from ...core.space.space import (
     Scale,
     SearchSpace,
 )
-from ...core.trial import Direction, ParamValue, Trial, TrialState
+from ...core.trial import ParamValue, Trial, TrialState
 from ...samplers.adapters.optuna import OUTSIDE, quiet
 from ..sqlite_files import open_storage, sqlite_url
 from .source import ExportedStudy, Written
@@ -83,6 +83,18 @@ def _write_fast(storage: Any) -> None:
         storage.engine.dispose()
 
 
+def in_memory(study: ExportedStudy) -> Any:
+    """Return a storage of Optuna's in memory, of which the only study has the same trials."""
+    import optuna
+
+    storage = optuna.storages.InMemoryStorage()
+    columns = _Columns(optuna, study.space, study.trials)
+    with quiet(optuna):
+        copied = optuna.create_study(storage=storage, directions=_directions(study))
+        copied.add_trials([_frozen(optuna, study, trial, columns) for trial in study.trials])
+    return storage
+
+
 def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     columns = _Columns(optuna, study.space, study.trials)
     trials = [_frozen(optuna, study, trial, columns) for trial in study.trials]
@@ -99,13 +111,7 @@ def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     numbered = (f"{study.name} ({number})" for number in itertools.count(2))
     name = next(each for each in itertools.chain([study.name], numbered) if each not in taken)
     goals = study.view.goals.objectives
-    written = optuna.create_study(
-        study_name=name,
-        storage=storage,
-        directions=[
-            "minimize" if goal.direction is Direction.MIN else "maximize" for goal in goals
-        ],
-    )
+    written = optuna.create_study(study_name=name, storage=storage, directions=_directions(study))
     # The identity first, the digest last: the next export replaces one that was cut short.
     written.set_user_attr(_IDENTITY, study.identity)
     written.set_metric_names([text.clean(goal.metric) for goal in goals])
@@ -114,6 +120,10 @@ def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     written.add_trials(trials)
     written.set_user_attr(_DIGEST, digest)
     return name
+
+
+def _directions(study: ExportedStudy) -> list[Any]:
+    return [f"{goal.direction}imize" for goal in study.view.goals.objectives]
 
 
 def _frozen(optuna: Any, study: ExportedStudy, trial: Trial, columns: _Columns) -> Any:
@@ -205,7 +215,7 @@ class _Columns:
         """Return the values of a trial, by the names in the Optuna study."""
         active = {parameter.name: parameter for parameter in self._space.active(trial.params)}
         found = {}
-        for name, value in trial.params.items():
+        for name, value in trial.used.items():
             known = self._names[active[name]] if name in active else ""
             fits = known and _contains(self.distributions[known], value)
             found[known if fits else f"{name}{OUTSIDE}"] = value

@@ -17,6 +17,7 @@ from ... import text
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
 from ...core.trial import Trial
+from ...core.user_requests import UserAction
 from ..results.answers import answers
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.evidence import Answer
@@ -291,6 +292,8 @@ def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
 def _requests(requests: Sequence[UserRequested]) -> Table:
     rows = []
     for request in requests:
+        if request.action is UserAction.TRAIN:
+            continue  # there is one for each report
         what = [str(request.action) if request.trial is None else f"stop trial {request.trial}"]
         what += [" ".join(text.assignments(added.params)) for added in request.added]
         answer = f"refused: {text.clean(request.refused)}" if request.refused else "done"

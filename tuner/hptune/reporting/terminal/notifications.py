@@ -139,13 +139,15 @@ class Notifications:
         for event in events:
             match event:
                 case WorkerJoined():
-                    if self._shows_joins:
+                    if self._shows_joins and event.lease_seconds is None:
                         self._joined.append(event)
                 case WorkerLeft():
                     worker = self._workers.get(event.worker)
                     # It may have joined again since then.
                     if worker is None or worker.since < event.at or worker.phase is Phase.REFUSED:
                         continue  # it had left before
+                    if worker.is_program:
+                        continue  # a program, which comes and goes with each trial
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
                     self._left_first |= not self._joined
@@ -223,7 +225,8 @@ class Notifications:
         since, self._stays_until = self._stays_until, now - _LEAVES_WITHIN_SECONDS
         staying: dict[str, list[str]] = {}
         for worker in self._workers:
-            if worker.phase is Phase.DRAINING and since <= worker.since < self._stays_until:
+            is_due = since <= worker.since < self._stays_until
+            if worker.phase is Phase.DRAINING and is_due and not worker.is_program:
                 staying.setdefault(worker.reason, []).append(worker.node)
         return [
             f"{_workers(nodes)} {'takes' if len(nodes) == 1 else 'take'} no more trials: {reason}"

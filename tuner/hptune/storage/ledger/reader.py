@@ -193,9 +193,9 @@ class LedgerReader:
         found = self._rows(query, row, metric, most, read=_numbered_report)
         return [report for _, report in found], found[-1][0] if found else row
 
-    def events(self) -> Iterator[Event]:
-        """Yield every event in order, including those added while the caller reads."""
-        latest = -1
+    def events(self, *, after: int = -1) -> Iterator[Event]:
+        """Yield every event after the one of a number, also those added while the caller reads."""
+        latest = after
         while rows := self._read(partial(event_rows, latest=latest)):
             for _, kind, payload in rows:
                 yield decode_event(kind, payload)

@@ -30,14 +30,14 @@ def used_parameters(
     unused = tuple(name for name in given if name not in hp.asked)
     if hp.asks_all or not is_over:
         unused = ()
-    space = hp.get_config()["space"]
-    names = {str(each["config"]["name"]) for each in space}.intersection(hp.known_values)
+    space = SearchSpace(tuple(hp.space))
+    names = {each.name for each in space}.intersection(hp.known_values)
     drawn = {name: _plain_value(hp.known_values[name]) for name in names.difference(given)}
     if not drawn and not unused:
         return None
-    active = {each.name for each in SearchSpace.from_json(space).active({**given, **drawn})}
+    active = {each.name for each in space.active({**given, **drawn})}
     used = {name: value for name, value in drawn.items() if name in active}
-    new = tuple(space[declared:])
+    new = tuple(space.to_json()[declared:])
     if not used and not unused:
         return None
     return ParametersUsed(0.0, attempt, new if used else (), {**given, **used}, unused)

@@ -1,0 +1,490 @@
+"""Scripts of Optuna that run with one changed import."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState
+
+import hptune.optuna
+from hptune.errors import UsageError
+from hptune.storage.directory import StudyDirectory
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:suggest_:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Choices for a categorical distribution:UserWarning"),
+]
+
+Program = Callable[[Any], Any]
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(function: Program) -> Program:
+    """Add a program, which gets the module `optuna` and is true if it did what it should."""
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+@pytest.fixture(autouse=True)
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hptune.optuna.logging.set_verbosity(hptune.optuna.logging.ERROR)
+
+
+def square(trial: Any) -> float:
+    x = trial.suggest_float("x", -10, 10)
+    return float((x - 2) ** 2)
+
+
+def trained(optuna: Any, steps: range = range(6)) -> Callable[[Any], float]:
+    def objective(trial: Any) -> float:
+        rate = trial.suggest_float("rate", 1e-5, 1e-1, log=True)
+        for step in steps:
+            trial.report(1 - rate + step / 100, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return 1.0 - float(rate)
+
+    return objective
+
+
+@program
+def quadratic(optuna: Any) -> Any:
+    study = optuna.create_study()
+    study.optimize(square, n_trials=12)
+    return study.best_value == min(each.value for each in study.trials) and len(study.trials) == 12
+
+
+@program
+def all_kinds_of_suggestions(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        trial.suggest_uniform("drop", 0, 0.5)
+        trial.suggest_loguniform("rate", 1e-5, 1)
+        trial.suggest_discrete_uniform("q", 0, 1, 0.25)
+        depth = trial.suggest_int("depth", 1, 1e3, log=True)
+        even = trial.suggest_int("even", 2, 8, step=2)
+        assert trial.suggest_int("one", 3, 3) == 3
+        assert isinstance(depth, int)
+        assert even in (2, 4, 6, 8)
+        assert trial.suggest_float("drop", 0, 0.5) == trial.params["drop"]
+        return float(depth)
+
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=3, multivariate=True))
+    study.optimize(objective, n_trials=4, gc_after_trial=True, show_progress_bar=False)
+    return set(study.best_params) == {"drop", "rate", "q", "depth", "even", "one"}
+
+
+@program
+def choices_of_any_type(optuna: Any) -> Any:
+    allowed: dict[str, list[Any]] = {
+        "layers": [(16,), (32, 16)], "fit": [True, False], "cap": [None, 5, "auto"],
+        "loss": [square, max], "kind": ["a", None],
+    }  # fmt: skip
+
+    def objective(trial: Any) -> float:
+        chosen = {name: trial.suggest_categorical(name, each) for name, each in allowed.items()}
+        assert all(any(v is each for each in allowed[name]) for name, v in chosen.items())
+        return len(str(chosen))
+
+    study = optuna.create_study(direction="maximize")
+    study.optimize(objective, n_trials=5)
+    return all(value in allowed[name] for name, value in study.best_params.items())
+
+
+@program
+def define_by_run(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        if trial.suggest_categorical("model", ["svm", "forest"]) == "svm":
+            return float(trial.suggest_float("c", 1e-3, 1e3, log=True))
+        layers = trial.suggest_int("trees", 1, 3)
+        return float(sum(trial.suggest_int(f"depth_{i}", 1, 9) for i in range(layers)))
+
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=10)
+    return all(("c" in t.params) == (t.params["model"] == "svm") for t in study.trials)
+
+
+@program
+def pruning_from_step_0(optuna: Any) -> Any:
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    study.optimize(trained(optuna), n_trials=15)
+    states = optuna.trial.TrialState
+    pruned = study.get_trials(deepcopy=False, states=[states.PRUNED])
+    complete = study.get_trials(states=(states.COMPLETE,))
+    assert 0 in study.trials[0].intermediate_values
+    return pruned and all(each.last_step > 0 for each in pruned) and len(complete) >= 3
+
+
+@program
+def halving(optuna: Any) -> Any:
+    pruners = optuna.pruners
+    makers = (
+        pruners.SuccessiveHalvingPruner(), pruners.HyperbandPruner(max_resource=9),
+        pruners.HyperbandPruner(), pruners.NopPruner(),
+    )  # fmt: skip
+    for pruner in makers:
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study.optimize(trained(optuna, range(1, 10)), n_trials=4)
+    return all(each.state == optuna.trial.TrialState.COMPLETE for each in study.trials)
+
+
+@program
+def pruned_without_a_report(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        if trial.suggest_float("x", 0, 1) < 2:
+            raise optuna.exceptions.TrialPruned("useless")
+        return 1.0
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=3)
+    try:
+        return study.best_value is None
+    except ValueError:  # as no trial is complete
+        return {each.state.name for each in study.trials} == {"PRUNED"}
+
+
+@program
+def reports_and_never_asks(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        for fold in range(5):
+            trial.report(x, fold)
+        return float(x)
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=12)
+    return {each.state.name for each in study.trials} == {"COMPLETE"}
+
+
+@program
+def infinite_none_and_nan(optuna: Any) -> Any:
+    results = iter((float("inf"), None, float("nan"), 0.5))
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        return next(results)
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=4)
+    states = [each.state.name for each in study.trials]
+    return states == ["FAIL", "FAIL", "FAIL", "COMPLETE"] and study.best_value == 0.5
+
+
+@program
+def failures(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        if trial.number < 8:
+            raise ValueError(f"bad {trial.suggest_float('x', 0, 1)}")
+        raise KeyError("worse")
+
+    study = optuna.create_study()
+    with pytest.raises(KeyError, match="worse"):
+        study.optimize(objective, n_trials=20, catch=(ValueError,))
+    return [each.state.name for each in study.trials] == ["FAIL"] * 9
+
+
+@program
+def callbacks_and_attributes(optuna: Any) -> Any:
+    seen = []
+
+    def objective(trial: Any) -> float:
+        trial.set_user_attr("model", SimpleNamespace(number=trial.number))
+        assert trial.user_attrs["model"].number == trial.number
+        return square(trial)
+
+    def callback(study: Any, trial: Any) -> None:
+        seen.append(trial.user_attrs["model"].number)
+        if study.best_trial.number == trial.number:
+            study.set_user_attr("best", trial.user_attrs["model"])
+        if trial.number == 5:
+            study.stop()
+
+    study = optuna.create_study()
+    study.optimize(objective, callbacks=[callback])
+    return seen == [*range(6)] and study.user_attrs["best"].number == study.best_trial.number
+
+
+@program
+def again_and_by_name(optuna: Any) -> Any:
+    storage = "sqlite:///results.db"
+    study = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
+    study.optimize(square, n_trials=3)
+    again = optuna.create_study(storage=storage, study_name="mine", load_if_exists=True)
+    again.optimize(square, n_trials=2)
+    with pytest.raises(optuna.exceptions.DuplicatedStudyError):
+        optuna.create_study(storage=storage, study_name="mine")
+    loaded = optuna.load_study(study_name=None, storage=storage)
+    assert optuna.get_all_study_names(storage) == ["mine"]
+    return len(loaded.trials) == 5 and loaded.best_value == study.best_value
+
+
+@program
+def storages(optuna: Any) -> Any:
+    kinds = optuna.storages
+    journal = kinds.JournalStorage(kinds.journal.JournalFileBackend("journal.log"))
+    for storage in (journal, kinds.RDBStorage("sqlite:///r.db"), kinds.InMemoryStorage()):
+        study = optuna.create_study(storage=storage)
+        study.optimize(square, n_trials=1, timeout=60)
+    return study.best_trial.duration.total_seconds() >= 0
+
+
+@program
+def asked_and_told(optuna: Any) -> Any:
+    study = optuna.create_study()
+    first = study.ask()
+    result = square(first)
+    other = study.ask()
+    square(other)
+    study.tell(first, result)
+    study.tell(other.number, state=optuna.trial.TrialState.FAIL)
+    study.tell(study.ask(), state=optuna.trial.TrialState.PRUNED)
+    study.tell(first, 3.0, skip_if_finished=True)
+    return [each.state.name for each in study.trials] == ["COMPLETE", "FAIL", "PRUNED"]
+
+
+@program
+def enqueued(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        first, _ = trial.suggest_categorical("c", [(1, 2), (3, 4)])
+        return square(trial) + float(first)
+
+    study = optuna.create_study()
+    study.enqueue_trial({"x": 2.0, "c": (3, 4)})
+    study.enqueue_trial({"x": 2.0, "c": (1, 2)})
+    study.optimize(objective, n_trials=2)
+    study.enqueue_trial({"x": 2.0, "c": (1, 2)}, skip_if_exists=True)
+    study.enqueue_trial({"x": 7.5})
+    study.optimize(objective, n_trials=1)
+    values = [(each.params["x"], each.params["c"]) for each in study.trials]
+    return values[:2] == [(2.0, (3, 4)), (2.0, (1, 2))] and values[2][0] == 7.5
+
+
+@program
+def several_objectives(optuna: Any) -> Any:
+    def objective(trial: Any) -> tuple[float, float]:
+        x = trial.suggest_float("x", 0, 2)
+        return x**2, x
+
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    study.optimize(objective, n_trials=6)
+    frame = study.trials_dataframe(attrs=("number", "value", "params"))
+    assert [*frame.columns] == ["number", "values_0", "values_1", "params_x"]
+    return len(study.best_trials) == 6 and len(study.best_trials[0].values) == 2
+
+
+@program
+def grid(optuna: Any) -> Any:
+    space = {"x": [-1.0, 2.0], "n": [1, 2, 3]}
+    study = optuna.create_study(sampler=optuna.samplers.GridSampler(space))
+    study.optimize(lambda trial: square(trial) + trial.suggest_int("n", 1, 3))
+    return len(study.trials) == 6 and study.best_params == {"x": 2.0, "n": 1}
+
+
+@program
+def table_and_figures(optuna: Any) -> Any:
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: square(trial) + trial.suggest_int("n", 1, 3), n_trials=5)
+    frame = study.trials_dataframe(attrs=("number", "value", "params", "state"))
+    assert [*frame.columns] == ["number", "value", "params_n", "params_x", "state"]
+    assert {*frame["state"]} == {"COMPLETE"}
+    return set(optuna.importance.get_param_importances(study)) == {"x", "n"}
+
+
+@program
+def two_processes(optuna: Any) -> Any:
+    here, seen = os.getpid(), []
+
+    def objective(trial: Any) -> float:
+        trial.set_user_attr("pid", os.getpid())
+        trial.set_user_attr("own", trial.study.study_name)
+        if trial.number == 2:
+            os._exit(7)
+        if trial.number == 3:
+            raise LookupError("no")
+        return square(trial)
+
+    study = optuna.create_study(study_name="forked")
+    study.optimize(
+        objective, 6, n_jobs=2, catch=Exception, callbacks=[lambda _, t: seen.append(t.number)]
+    )
+    pids = {each.user_attrs["pid"] for each in study.trials}
+    states = [each.state.name for each in study.trials]
+    assert states == ["COMPLETE", "COMPLETE", "FAIL", "FAIL", "COMPLETE", "COMPLETE"]
+    return sorted(seen) == [*range(6)] and here not in pids and len(pids) == 6
+
+
+@program
+def most_trials_of_all_processes(optuna: Any) -> Any:
+    callback = optuna.study.MaxTrialsCallback(3, states=(optuna.trial.TrialState.COMPLETE,))
+    study = optuna.create_study(storage="sqlite:///shared.db", study_name="shared")
+    study.optimize(square, n_trials=50, callbacks=[callback])
+    return len(study.trials) == 3
+
+
+@program
+def again_with_the_best_configuration(optuna: Any) -> Any:
+    study = optuna.create_study()
+    study.optimize(square, n_trials=3)
+    assert square(study.best_trial) == study.best_value
+    assert square(optuna.trial.FixedTrial({"x": 3.0})) == 1.0
+    return len(pickle.loads(pickle.dumps(study)).trials) == 3
+
+
+@program
+def enqueued_for_several_jobs(optuna: Any) -> Any:
+    study = optuna.create_study()
+    study.optimize(square, n_trials=1)
+    for x in range(4):
+        study.enqueue_trial({"x": float(x)})
+    study.optimize(square, n_trials=4, n_jobs=2)
+    return sorted(each.params["x"] for each in study.trials[1:]) == [0.0, 1.0, 2.0, 3.0]
+
+
+@program
+def errors_of_its_own_in_several_jobs(optuna: Any) -> Any:
+    class Diverged(Exception):
+        def __init__(self, loss: float, step: int) -> None:
+            super().__init__(f"{loss} at step {step}")
+
+    def objective(trial: Any) -> float:
+        square(trial)
+        raise Diverged(2.0, 3)
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=2, n_jobs=2, catch=(Diverged,))
+    seen: list[int] = []
+    with pytest.raises(RuntimeError, match=r"2.0 at step 3"):
+        study.optimize(
+            objective, n_trials=1, n_jobs=2, callbacks=[lambda _, each: seen.append(each.number)]
+        )
+    return seen == [] and [each.state.name for each in study.trials] == ["FAIL"] * 3
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_script_runs_with_one_changed_import(name: str) -> None:
+    assert PROGRAMS[name](hptune.optuna)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda o: o.create_study(storage="mysql://u@host/db"), "a study of hptune is a directory"),
+        (lambda o: o.create_study(study_name="a/b"), "study_name is 'a/b'; allowed are"),
+        (lambda o: o.create_study().sampler, "a study keeps those that create_study was given"),
+        (lambda o: o.create_study(direction="up"), "'minimize' and 'maximize'"),
+        (lambda o: o.create_study(pruner=3), "allowed are those of hptune.optuna.pruners"),
+        (lambda o: o.create_study(sampler=3), "allowed are those of hptune.optuna.samplers"),
+        (lambda o: o.samplers.TPESampler(constraints_func=max), "has no .constraints_func"),
+        (lambda o: o.samplers.BruteForceSampler(), "has no .BruteForceSampler.; it has TPE"),
+        (lambda o: o.pruners.ThresholdPruner(1), "it has .*MedianPruner"),
+        (lambda o: o.delete_study, "has no .delete_study.; remove the study's directory"),
+        (lambda o: o.create_study().set_metric_names(["a"]), "`hptune help from-optuna`"),
+        (lambda o: [(s := o.create_study()).ask(), s.ask()], "suggest methods before the next ask"),
+        (lambda o: o.create_study().add_trial(1), "has no 'add_trial'; study.enqueue_trial runs"),
+    ],
+)
+def test_what_is_missing_is_named(call: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises((UsageError, AttributeError), match=words):
+        call(hptune.optuna)
+
+
+def test_a_trial_declares_what_others_have_declared() -> None:
+    study = hptune.optuna.create_study()
+    study.optimize(square, n_trials=1)
+    with pytest.raises(
+        UsageError, match=r"x is .* of Float -10.0..10.0; this trial allows Float 20.0..30.0"
+    ):
+        study.optimize(lambda trial: trial.suggest_float("x", 20, 30), n_trials=1)
+
+
+def test_modules_are_imported_by_their_names() -> None:
+    names: dict[str, Any] = {}
+    for line in (
+        "from hptune.optuna.trial import TrialState, create_trial",
+        "from hptune.optuna.storages.journal import JournalFileBackend",
+        "from hptune.optuna.visualization.matplotlib import plot_slice",
+        "from hptune.optuna.samplers import TPESampler",
+        "from hptune.optuna import TrialPruned, distributions",
+    ):
+        exec(line, names)
+    with pytest.raises(UsageError, match="of your own is a plug-in"):
+        exec("from hptune.optuna.samplers import BaseSampler", names)
+
+
+def grid_study() -> Any:
+    sampler = hptune.optuna.samplers.GridSampler({"x": [1.0, 2.0, 3.0]})
+    return hptune.optuna.create_study(
+        storage="sqlite:///grid.db", study_name="grid", sampler=sampler, load_if_exists=True
+    )
+
+
+def test_the_trial_of_a_killed_script_is_tried_by_the_next_one() -> None:
+    def killed(trial: Any) -> float:
+        if trial.number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return square(trial)
+
+    script = multiprocessing.get_context("fork").Process(
+        target=lambda: grid_study().optimize(killed)
+    )
+    script.start()
+    script.join()
+    study = grid_study()
+    assert [each.state for each in study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+    study.optimize(square)
+    assert sorted(each.params["x"] for each in study.trials) == [1.0, 2.0, 3.0]
+    assert {each.state for each in study.trials} == {TrialState.COMPLETE}
+
+
+def test_a_study_that_another_process_creates_at_the_same_moment_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grid_study().optimize(square, n_trials=2)
+    is_there = iter([False])
+    known = StudyDirectory.has_ledger.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        StudyDirectory, "has_ledger", property(lambda each: next(is_there, None) or known(each))
+    )
+    assert len(grid_study().trials) == 2
+
+
+def test_an_interrupt_ends_the_processes_of_trials_and_gives_them_back() -> None:
+    def objective(trial: Any) -> float:
+        if trial.number == 2:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            time.sleep(20)
+        return square(trial)
+
+    def interrupt(study: Any, trial: Any) -> None:
+        raise KeyboardInterrupt
+
+    study = hptune.optuna.create_study()
+    study.optimize(square, n_trials=1)
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(objective, n_trials=2, n_jobs=2, callbacks=[interrupt])
+    states = [each.state for each in study.trials]
+    assert states == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.WAITING]
+
+
+def test_an_interrupted_trial_is_given_back() -> None:
+    def interrupted(trial: Any) -> float:
+        square(trial)
+        raise KeyboardInterrupt
+
+    study = hptune.optuna.create_study()
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(interrupted, n_trials=3)
+    assert [each.state for each in study.trials] == [TrialState.WAITING]
+    study.optimize(square, n_trials=1)
+    assert [each.state for each in study.trials] == [TrialState.COMPLETE]

@@ -1,0 +1,394 @@
+"""Studies as Optuna's scripts create and run them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna.study
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import DuplicatedStudyError
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from ..ask_tell.study import open_study
+from ..ask_tell.trial import AskedTrial
+from ..core.attempt import Cause, Ending
+from ..core.messages import FinishReason
+from ..core.trial import TrialState as State
+from ..errors import NoTrialError, StudyOverError, TrialOverError, UsageError
+from ..reporting.exports.optuna import in_memory
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import LedgerReader
+from ..text import plural
+from ..training.context import as_number, stated_cause
+from . import pruners, samplers
+from .attributes import attributes, set_attribute
+from .jobs import WAIT_SECONDS, run_trials
+from .missing import beside, refuse, refused
+from .running_trial import VALUE, RunningTrial
+from .storages import folder_of, names_in
+
+__getattr__ = beside(globals(), optuna.study)
+
+_WHERE = "a study of hptune.optuna"
+_LABELS = "labels"
+"""The folder with the choices that the study has as texts."""
+_LEASE = "7d"
+"""How long a trial may report nothing: those of Optuna need not report."""
+_MANY = 1000
+"""Trials that an endless study is enlarged by at a time."""
+
+logger = optuna.logging.get_logger("optuna.hptune")
+
+Callback = Callable[["Study", FrozenTrial], None]
+
+
+class Study(optuna.study.Study):
+    """A study that a script of Optuna runs; `hptune_study` has all that hptune knows of it.
+
+    Results are read by Optuna's own methods, from a copy in memory.
+
+    Args:
+        directory: The study's directory.
+        settings: What a new study gets.
+
+    Attributes:
+        study_name: The name of the directory.
+        folder: Where the attributes are.
+        enqueued: Configurations to try next, given whole or in part.
+        is_stopped: Whether the present `optimize` begins no more trials.
+    """
+
+    _study_id = 0  # of the only study in the storage of the copy
+    add_trial: Any = refused(_WHERE, "add_trial")
+    set_metric_names: Any = refused(_WHERE, "set_metric_names")
+    sampler: Any = property(refused(_WHERE, "sampler"))
+    pruner: Any = property(refused(_WHERE, "pruner"))
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.study_name = directory.name
+        self.folder = directory.absolute() / "optuna"
+        self.hptune_study = open_study(directory, lease=_LEASE, **settings)
+        self.enqueued: list[Mapping[str, Any]] = []
+        self.is_stopped = False
+        self._objectives = self.hptune_study.goals.objectives
+        self._reader = LedgerReader(StudyDirectory(directory))
+        self._copied: tuple[Any, Any] = (None, None)
+        self._last: RunningTrial | None = None
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.folder.parent,)
+
+    # --- results --------------------------------------------------------------------------------
+
+    @property
+    def _storage(self) -> Any:  # type: ignore[override]  # Optuna only reads it
+        """A storage of Optuna's with a copy of the study, which is made after new events."""
+        count = self._reader.event_count()
+        if count != self._copied[0]:
+            self._copied = count, self._copy()
+        return self._copied[1]
+
+    def _copy(self) -> Any:
+        copied = in_memory(self.hptune_study.exported())
+        with warnings.catch_warnings(action="ignore"):  # Optuna warned at their suggestion
+            choices = {
+                name: CategoricalDistribution([*labels.values()])
+                for name, labels in self._labels.items()
+            }
+        for trial in copied.get_all_trials(self._study_id, deepcopy=False):
+            trial.user_attrs = attributes(self.folder / str(trial.number))
+            steps = trial.intermediate_values.items()
+            trial.intermediate_values = {step - 1: value for step, value in steps}
+            for name in choices.keys() & trial.params.keys():
+                trial.params[name] = self._labels[name][trial.params[name]]
+                trial.distributions[name] = choices[name]
+        return copied
+
+    @property
+    def directions(self) -> list[StudyDirection]:
+        """The direction of each objective."""
+        return [StudyDirection[f"{goal.direction.name}IMIZE"] for goal in self._objectives]
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The study's attributes."""
+        return attributes(self.folder)
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """Set an attribute to any value that can be pickled."""
+        set_attribute(self.folder, key, value)
+
+    @property
+    def _labels(self) -> dict[str, dict[str, Any]]:
+        """The choices that the study has as texts, by hyperparameter and text."""
+        return attributes(self.folder / _LABELS)
+
+    def choices(self, name: str, choices: Sequence[Any]) -> tuple[Any, ...]:
+        """Return choices as the study has them: those of no or of several types are texts."""
+        kinds = {type(choice) for choice in choices if choice is not None}
+        if len(kinds) == 1 and kinds <= {str, int, float}:
+            return tuple(choices)
+        labels = dict(zip(map(repr, choices), choices, strict=True))
+        if name not in self._labels:
+            set_attribute(self.folder / _LABELS, name, labels)
+        return tuple(map(repr, choices))
+
+    def stored(self, name: str, value: Any) -> Any:
+        """Return a value as the study has it."""
+        return repr(value) if repr(value) in self._labels.get(name, {}) else value
+
+    # --- trials ---------------------------------------------------------------------------------
+
+    def optimize(
+        self,
+        func: Callable[[Trial], Any],
+        n_trials: int | None = None,
+        timeout: float | None = None,
+        n_jobs: int = 1,
+        catch: type[Exception] | Iterable[type[Exception]] = (),
+        callbacks: Iterable[Callback] | None = None,
+        gc_after_trial: bool = False,
+        show_progress_bar: bool = False,
+    ) -> None:
+        """Run trials in this process, or with `n_jobs` each in one of its own.
+
+        The arguments are those of Optuna. Callbacks run in this process.
+        """
+        del show_progress_bar  # a line on each trial shows the progress
+        caught = (catch,) if isinstance(catch, type) else tuple(catch)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        most = math.inf if n_trials is None else n_trials
+        begun = 0
+        self.is_stopped = False
+
+        def begin() -> RunningTrial | None:
+            nonlocal begun
+            if self.is_stopped or begun >= most or time.monotonic() >= until:
+                raise StudyOverError("this call of optimize is over")
+            if (trial := self._next(int(min(most - begun, _MANY)))) is None:
+                self.hptune_study.session.end_gone()
+            else:
+                begun += 1
+            return trial
+
+        def run(trial: RunningTrial) -> Exception | None:
+            error = self._run(func, trial)
+            return None if isinstance(error, caught) else error
+
+        def ended(trial: RunningTrial, error: BaseException | None) -> None:
+            self._show(trial.number)
+            if gc_after_trial:
+                gc.collect()
+            if error is not None and not isinstance(error, caught):
+                raise error
+            for callback in callbacks or ():
+                callback(self, self.get_trials(deepcopy=False)[trial.number])
+
+        run_trials(begin, run, ended, jobs=n_jobs if n_jobs > 0 else os.cpu_count() or 1)
+
+    def stop(self) -> None:
+        """Begin no more trials in the present `optimize`."""
+        self.is_stopped = True
+
+    def ask(self, fixed_distributions: dict[str, BaseDistribution] | None = None) -> RunningTrial:
+        """Return a trial to run.
+
+        Raises:
+            StudyOverError: All configurations are tried, or the study was stopped.
+        """
+        while (trial := self._next(1)) is None:
+            if self._last and not self._last.asked.is_over and not len(self.hptune_study.space):
+                raise UsageError(
+                    f"trial {self._last.number} has no hyperparameters yet, so another one would "
+                    "be the same; call its suggest methods before the next ask"
+                )
+            time.sleep(WAIT_SECONDS)
+        self._last = trial
+        for name, distribution in (fixed_distributions or {}).items():
+            trial.suggest(name, distribution)
+        return trial
+
+    def _next(self, more: int) -> RunningTrial | None:
+        """Return a trial; None if other programs have all that are left.
+
+        Args:
+            more: How many trials the study is enlarged by if it has no more.
+        """
+        study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
+        searched = {parameter.name for parameter in study.space} if params else ()
+        if point := {name: self.stored(name, params[name]) for name in params if name in searched}:
+            study.session.enlarge(1, [point])
+        for _ in range(2):
+            try:
+                trial = RunningTrial(self, study.ask(), params)
+            except NoTrialError as none:
+                finish = study.session.finish
+                if finish is not None and finish.finish_reason is not FinishReason.DONE:
+                    logger.info(none.message)
+                    raise
+                study.session.enlarge(more)
+            else:
+                del self.enqueued[:1]
+                return trial
+        return None
+
+    def enqueue_trial(
+        self,
+        params: Mapping[str, Any],
+        user_attrs: dict[str, Any] | None = None,
+        skip_if_exists: bool = False,
+    ) -> None:
+        """Try a configuration, given whole or in part, in this process's next trial."""
+        if user_attrs:
+            refuse("hptune.optuna", "user_attrs of enqueue_trial", "set them in the objective")
+        if not skip_if_exists or params not in [trial.params for trial in self.trials]:
+            self.enqueued.append(params)
+
+    def _run(self, objective: Callable[[Trial], Any], trial: RunningTrial) -> Exception | None:
+        """Run a trial, and return the error with which it failed."""
+        try:
+            trial.asked.end(self._ending(objective(trial)))
+        except Exception as error:  # of the user's code
+            if stated_cause(error) is Cause.PRUNED:
+                trial.asked.end(_pruned(trial.asked))
+                return None
+            with contextlib.suppress(TrialOverError):
+                trial.asked.fail(error)
+            return error
+        except BaseException:
+            trial.give_back()
+            raise
+        return None
+
+    def tell(
+        self,
+        trial: Trial | int,
+        values: Any = None,
+        state: TrialState | None = None,
+        skip_if_finished: bool = False,
+    ) -> FrozenTrial:
+        """Tell a trial's result, or that it failed or was pruned."""
+        number = trial if isinstance(trial, int) else trial.number
+        try:
+            asked = self.hptune_study.asked_trial(getattr(trial, "asked", number))
+            if state is TrialState.FAIL:
+                ending = Ending(Cause.EXCEPTION, reason="the script told that it failed")
+            else:
+                is_pruned = state is TrialState.PRUNED
+                ending = _pruned(asked) if is_pruned else self._ending(values)
+            asked.end(ending)
+        except TrialOverError:
+            if not skip_if_finished:
+                raise
+        return self.get_trials(deepcopy=False)[number]
+
+    def _ending(self, result: Any) -> Ending:
+        results = result if isinstance(result, tuple | list) else [result]
+        metrics = [goal.metric for goal in self._objectives]
+        try:
+            values = [as_number(number) for number in results]
+        except (TypeError, ValueError):
+            values = []
+        if len(values) != len(metrics):
+            allowed = f"allowed are {plural(len(metrics), 'number')}"
+            reason = f"the objective returned {result!r}; {allowed}"
+            return Ending(Cause.EXCEPTION, reason=reason)
+        return Ending(Cause.RETURNED, dict(zip(metrics, values, strict=True)))
+
+    def _show(self, number: int) -> None:
+        trial = self.hptune_study.trial(number)
+        show = logger.info if trial.state is State.COMPLETE else logger.warning
+        result = trial.reason if trial.value is None else ", ".join(map(str, trial.values))
+        show("trial %d %s: %s, %s", number, str(trial.state).lower(), result, trial.params)
+
+
+def _pruned(trial: AskedTrial) -> Ending:
+    halt = trial.halt
+    return halt.ending if halt else Ending(Cause.PRUNED, reason="the script ended it")
+
+
+def create_study(
+    *,
+    storage: Any = None,
+    sampler: Any = None,
+    pruner: Any = None,
+    study_name: str | None = None,
+    direction: Any = None,
+    load_if_exists: bool = False,
+    directions: Sequence[Any] | None = None,
+) -> Study:
+    """Create a study, whose directory follows from `storage` and `study_name`.
+
+    Without `storage`, it is a new directory in `studies`.
+
+    Raises:
+        DuplicatedStudyError: It exists, and `load_if_exists` is False.
+        UsageError: The storage, sampler or pruner has no counterpart.
+    """
+    goals = [_direction(goal) for goal in directions or [direction or "minimize"]]
+    metrics = [VALUE] if len(goals) == 1 else [f"{VALUE}_{i}" for i in range(len(goals))]
+    settings = {**samplers.settings_of(sampler), **pruners.settings_of(pruner, goals=len(goals))}
+    folder = folder_of(storage)
+    if study_name in (".", "..") or "/" in (study_name or ""):
+        raise UsageError(f"study_name is {study_name!r}; allowed are names of a directory")
+    if folder is None:
+        path = StudyDirectory.free(study_name or "study").path
+    else:
+        path = folder / (study_name or f"study-{len(names_in(folder)) + 1}")
+    if StudyDirectory(path).has_ledger:
+        if load_if_exists:
+            return Study(path)
+        raise DuplicatedStudyError(
+            f"the study {path.name!r} exists in {folder}; continue it with load_if_exists=True, "
+            "or give another study_name"
+        )
+    logger.info("the study is in %s", path)
+    objective = [f"{metric}:{goal}" for metric, goal in zip(metrics, goals, strict=True)]
+    try:
+        return Study(path, objective=objective, trials=1, same_failures=0, **settings)
+    except UsageError:
+        if load_if_exists and StudyDirectory(path).has_ledger:  # of another process since
+            return Study(path)
+        raise
+
+
+def _direction(direction: Any) -> str:
+    """Return a direction as an objective names it.
+
+    >>> _direction("maximize"), _direction(StudyDirection.MINIMIZE)
+    ('max', 'min')
+    """
+    name = str(getattr(direction, "name", direction)).lower()
+    if name not in ("minimize", "maximize"):
+        raise UsageError(f"direction is {direction!r}; allowed are 'minimize' and 'maximize'")
+    return name[:3]
+
+
+def load_study(
+    *, study_name: str | None = None, storage: Any, sampler: Any = None, pruner: Any = None
+) -> Study:
+    """Load a study; it keeps the sampler and the pruner that it was created with.
+
+    Raises:
+        KeyError: There is none of this name, or no name is given and there are several.
+    """
+    del sampler, pruner
+    folder, names = folder_of(storage), get_all_study_names(storage)
+    name = names[0] if study_name is None and len(names) == 1 else study_name
+    if folder is None or name not in names:
+        raise KeyError(f"there is no study {study_name!r} in {folder}; there are {names}")
+    return Study(folder / str(name))
+
+
+def get_all_study_names(storage: Any) -> list[str]:
+    """Return the names of the studies in a storage."""
+    return names_in(folder_of(storage))
