@@ -13,6 +13,7 @@ import pytest
 from exported_study import varied
 from hptune.config.settings import StudySettings
 from hptune.master import mirror
+from hptune.storage.directory import StudyDirectory
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from in_process import InProcess, refused
 from real_runs import is_alive
@@ -30,6 +31,9 @@ def lines(study, place):
     with open("sent.txt", "a") as file:
         print(*[trial.number for trial in study.trials], file=file)
     return Written("sent.txt")
+
+def fails(study, place):
+    raise OSError("the server of postgresql://ada:secret@db does not answer")
 
 def hangs(study, place):
     with open("unfinished", "w") as file:
@@ -64,6 +68,35 @@ def test_a_tool_that_does_not_answer_delays_the_end_only(
     assert time.monotonic() - began < 20.0
     assert ended.code == 0
     assert "`hptune export study --format tool:hangs` sends the others" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tool:fails", "the server of postgresql://ada:***@db does not answer; tried again in 10"),
+        ("gone:fails", "it has ended"),
+    ],
+)
+def test_the_first_failure_is_shown_while_the_study_runs(
+    tool: InProcess, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    monkeypatch.setattr(mirror, "END_SECONDS", 0.0)
+    shown: list[str] = []
+    source = ObjectiveSource(SourceKind.FILE, "model.py")
+    settings = StudySettings(source=source, working_directory=".", mirror=name)
+    study = varied(tool.study())
+    (study.directory / "mirror.log").write_text("an earlier run; tried again in 10 s\n")
+    with (
+        StudyDirectory(tool.study()).acquire(),
+        mirror.mirrored(settings, StudyDirectory(tool.study()), shown.append) as show_failure,
+    ):
+        while not shown:
+            show_failure()
+            time.sleep(0.01)
+        show_failure()
+    first, *_, last = shown
+    assert words in first
+    assert "not all trials were sent" in last
 
 
 MASTER = """

@@ -182,3 +182,12 @@ def test_what_became_of_jobs_since_the_last_update_is_shown_at_the_end(tmp_path:
         observer.update(snapshot(), (), 1.0)
         jobs.news.append(Notice("job 8 is gone"))
     assert [notice.text for notice in screen.notes][-2:] == ["job 7 is gone", "job 8 is gone"]
+
+
+def test_each_update_looks_for_a_failure_of_the_mirror(tmp_path: Path) -> None:
+    looks: list[str] = []
+    observer = replace(
+        observers(tmp_path, Jobs(), Screen()), mirror=lambda: looks.append("at its log")
+    )
+    observer.update(snapshot(), (), 1.0)
+    assert looks == ["at its log"]

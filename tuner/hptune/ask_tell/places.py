@@ -64,15 +64,13 @@ def check_settings(given: Iterable[str]) -> None:
     """
     if (name := next((name for name in given if name not in SETTINGS_OF_PROGRAMS), None)) is None:
         return
+    words = "is for workers of hptune's own, and here programs train the trials; leave it out"
     if BY_NAME[name].section is Section.NOTIFICATIONS:
-        raise UsageError(
-            f"{BY_NAME[name].flag} is for a master, and here none runs; leave it out. `hptune "
-            "wait` ends when something happens, and `hptune export --follow` sends trials to a tool"
+        words = (
+            "is for a master, and here none runs; leave it out. `hptune wait` ends when something "
+            "happens, and `hptune export --follow` sends trials to a tool"
         )
-    raise UsageError(
-        f"{BY_NAME[name].flag} is for workers of hptune's own, and here programs train the trials; "
-        "leave it out"
-    )
+    raise UsageError(f"{BY_NAME[name].flag} {words}")
 
 
 def stored_code(past: Past) -> Found:

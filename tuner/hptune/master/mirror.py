@@ -43,8 +43,10 @@ def check_mirror(settings: StudySettings) -> None:
 @contextlib.contextmanager
 def mirrored(
     settings: StudySettings, directory: StudyDirectory, note: Callable[[str], None]
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
     """Send trials that end in the context to the mirror, if there is one; only its end waits.
+
+    Yields what shows the mirror's first failure, if called after that.
 
     Args:
         settings: The study's settings.
@@ -52,17 +54,30 @@ def mirrored(
         note: Takes a line for the user.
     """
     if not settings.mirror:
-        yield
+        yield lambda: None
         return
     log, tool = directory.path / "mirror.log", settings.mirror
+    log.touch()
+    lines, has_failed = log.open(errors="replace"), False
+    lines.seek(0, os.SEEK_END)
     process, waits = _started(settings, directory, log), False
+
+    def show_failure() -> None:
+        nonlocal has_failed
+        line = next((line for line in lines if "; tried again in " in line), "")
+        if not has_failed and (line or process.poll()):
+            has_failed = True
+            words = line.strip() or "it has ended"
+            note(f"the mirror {tool} failed: {words}; more is in {text.path(log)}")
+
     try:
-        yield
+        yield show_failure
         waits = True
     except StudyError:  # not after a second Ctrl-C, or where no end is recorded
         waits = True
         raise
     finally:
+        lines.close()
         if waits and process.poll() is None:
             limit = text.duration(END_SECONDS)
             note(f"the last trials are sent to {tool}, for {limit} at most; Ctrl-C skips this")

@@ -91,6 +91,7 @@ class RunObservers:
         executor: Knows which of them take trials.
         notifier: Calls the user's command.
         packing: The lines on packing.
+        mirror: Shows the first failure of `--mirror`.
         began_at: When the workers began to start, in seconds since the epoch.
     """
 
@@ -100,6 +101,7 @@ class RunObservers:
     executor: Executor
     notifier: Notifier
     packing: PackingLines = field(default_factory=PackingLines)
+    mirror: Callable[[], None] = lambda: None
     began_at: float = field(default_factory=time.time)
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
@@ -112,6 +114,7 @@ class RunObservers:
         progress.update(shown, ended, now)
         self.notifications.observe_ended(ended)
         self.notifier.observe(shown, ended, cluster.longest_wait(now))
+        self.mirror()
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
             self.packing.observe((snapshot.packing, snapshot.packing_advice), now)
         self._show_packing(now)

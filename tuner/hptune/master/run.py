@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..clusters.choice import choose_cluster
@@ -282,9 +282,10 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     settings = run.plan.settings
     notifier = Notifier(settings, str(run.directory.path.absolute()), display.note)
-    with mirrored(settings, run.directory, display.note):  # which reads in the ledger of the end
+    # The mirror reads in the ledger of the end.
+    with mirrored(settings, run.directory, display.note) as mirror:
         try:
-            return _run(run, display, notifier)
+            return _run(run, display, notifier, mirror)
         except BaseException as error:
             if left := run.workers.cluster.left_behind:
                 display.note(left)
@@ -301,11 +302,13 @@ def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
     run.ledger.set_facts({"ended": ended})
 
 
-def _run(run: Run, display: RunDisplay, notifier: Notifier) -> RunResult:
+def _run(
+    run: Run, display: RunDisplay, notifier: Notifier, mirror: Callable[[], None]
+) -> RunResult:
     plan, cluster = run.plan, run.workers.cluster
     executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), run.workers.clock)
     requests = _requests(run, display)
-    observers = _observers(run, executor, display, notifier)
+    observers = replace(_observers(run, executor, display, notifier), mirror=mirror)
     split = _chosen_split(run, display)
     loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.

@@ -154,7 +154,8 @@ class Exports(ABC):
                     count, pause = self._write_ended(row, place, count), FOLLOW_SECONDS
                 except (HptuneError, OSError) as error:
                     pause *= 2
-                    log.warning("%s; tried again in %.0f s", error, min(pause, _MOST_SECONDS))
+                    words = without_passwords(text.shorten(str(error), 300))
+                    log.warning("%s; tried again in %.0f s", words, min(pause, _MOST_SECONDS))
                 # A large study takes long, and others use this machine, too.
                 pause = min(max(pause, _REST * (time.process_time() - used)), _MOST_SECONDS)
                 next_at = time.monotonic() + pause
