@@ -157,7 +157,12 @@ def test_several_objectives_are_a_list(multirun: Multirun) -> None:
 @pytest.mark.parametrize(
     ("overrides", "code", "words"),
     [
-        (["hydra.sweeper.n_trials=9"], 2, "did you mean trials?"),
+        (["hydra.sweeper.n_trials=9"], 2, "sweeper has no option 'n_trials'; did you mean trials?"),
+        (["hydra.sweeper.model_fn=9"], 2, "hydra.sweeper has no option 'model_fn'"),
+        (["hydra.sweeper.client=9"], 2, "hydra.sweeper has no option 'client'"),
+        (["hydra.sweeper.params=9"], 2, "hydra.sweeper.params is 9; allowed are overrides"),
+        (["hydra.sweeper.direction=9", "hydra.sweeper.objective=9"], 2, "each objective (9)"),
+        (["hydra.sweep.dir=app.py/sweep"], 2, "app.py/sweep is not a directory; choose another"),
         (["hydra.sweeper.direction=max"], 2, "allowed are minimize and maximize"),
         (["hydra.sweeper.direction=[minimize]", "hydra.sweeper.objective=[a,b]"], 2, "(a, b)"),
         (["hydra.launcher._target_=some.Launcher"], 2, "hptune itself runs the trials"),
@@ -172,7 +177,7 @@ def test_what_is_wrong_is_said_before_a_study_begins(
     ended = multirun("db=here", *overrides)
     assert (ended.code, words in ended.err) == (code, True), ended.err
     assert "Traceback" not in ended.err
-    assert not Path("sweep/hptune").exists()
+    assert not Path("sweep").exists()
 
 
 def test_a_failure_ends_in_one_error_with_what_to_do(multirun: Multirun) -> None:
