@@ -42,6 +42,7 @@ APP = """
         layers: list[int] = dataclasses.field(default_factory=lambda: [8])
         fails: bool = False
         several: bool = False
+        returns_nothing: bool = False
         where: str = "${twice:ab}"
 
     store = ConfigStore.instance()
@@ -60,7 +61,9 @@ APP = """
         if config.fails and config.db.port == 2:
             raise ValueError("no database")
         for epoch in 1, 2, 3:
-            report(epoch, value=config.lr + config.db.port + 1 / epoch)
+            report(epoch, value=config.lr + config.db.port + 1 / epoch, loss=config.lr)
+        if config.returns_nothing:
+            return None
         return [config.lr, config.db.port] if config.several else config.lr + config.db.port
 
     if __name__ == "__main__":
@@ -143,6 +146,13 @@ def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
     ended = multirun(*grid, *(f"hydra.sweeper.{each}" for each in pruner))
     assert ended.code == 0, ended.err
     assert states(Path("sweep/hptune").absolute()) == {"COMPLETE": 1, "PRUNED": 2}, ended.err
+
+
+def test_what_is_reported_counts_if_nothing_is_returned(multirun: Multirun) -> None:
+    fixed = ("db=here", "returns_nothing=true", "hydra.sweeper.objective=loss")
+    ended = multirun("lr=0.1,0.5", *fixed)
+    assert ended.code == 0, ended.err
+    assert [each.value for each in Study("sweep/hptune").trials] == [0.1, 0.5]
 
 
 def test_several_objectives_are_a_list(multirun: Multirun) -> None:
