@@ -92,7 +92,7 @@ def test_what_runs_under_a_daemon_is_not_packed_by_the_little_that_is_measured(
         ("no-such-program {lr}", SPACE, ["'no-such-program'", "no such program here"]),
         ("sh goo.sh {lr}", SPACE, ["runs goo.sh", "no such file in", "Did you mean go.sh?"]),
         ("python -u gone.py {lr}", SPACE, ["runs gone.py, and there is no such file"]),
-        ("sh {x}", "", ["space.toml is empty", "[lr]"]),
+        ("sh {x}", "", ["space.toml has no tables", "[lr]"]),
         ("sh {x}", "[x", ["space.toml is no TOML", "[lr]"]),
         ("sh {x}", f"x = {'[' * 100_000}", ["space.toml is no TOML", "[lr]"]),
         ("sh {x}", f"[x]\nvalue = {'9' * 5000}", ["space.toml is no TOML", "[lr]"]),
@@ -113,6 +113,12 @@ def test_a_wrong_program_or_space_is_refused_at_once(
     (cli.directory / "go.sh").write_text("")
     arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min")
     refused(cli("run", *arguments), cli.directory, *words)
+
+
+def test_a_space_that_is_a_list_is_refused(cli: InProcess) -> None:
+    (cli.directory / "space.json").write_text("[1, 2]")
+    arguments = ("--command", "sh {x}", "--space", "space.json", "--objective", "loss:min")
+    refused(cli("run", *arguments), cli.directory, "space.json has no tables", "[lr]")
 
 
 def test_a_file_of_the_users_with_the_name_of_the_studys_own_is_kept(cli: InProcess) -> None:

@@ -112,9 +112,11 @@ def test_what_does_not_sweep_is_the_same_in_all_trials() -> None:
         "e=interval(0,1)",
         "db@here=a,b",
         "f=[1,2]",
+        "g=1,2",
+        "++g=3",
     ]
     fixed, searched = split(lines, None)  # type: ignore[arg-type]  # no group has a glob
-    assert fixed == ["a=1", "b=3", "+c=x", "~d", "f=[1,2]"]
+    assert fixed == ["a=1", "b=3", "+c=x", "~d", "f=[1,2]", "++g=3"]
     assert [each.get_key_element() for each in searched] == ["e", "db@here"]
 
 

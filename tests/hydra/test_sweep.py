@@ -42,6 +42,7 @@ APP = """
         layers: list[int] = dataclasses.field(default_factory=lambda: [8])
         fails: bool = False
         several: bool = False
+        returns_nothing: bool = False
         where: str = "${twice:ab}"
 
     store = ConfigStore.instance()
@@ -60,7 +61,9 @@ APP = """
         if config.fails and config.db.port == 2:
             raise ValueError("no database")
         for epoch in 1, 2, 3:
-            report(epoch, value=config.lr + config.db.port + 1 / epoch)
+            report(epoch, value=config.lr + config.db.port + 1 / epoch, loss=config.lr)
+        if config.returns_nothing:
+            return None
         return [config.lr, config.db.port] if config.several else config.lr + config.db.port
 
     if __name__ == "__main__":
@@ -145,6 +148,13 @@ def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
     assert states(Path("sweep/hptune").absolute()) == {"COMPLETE": 1, "PRUNED": 2}, ended.err
 
 
+def test_what_is_reported_counts_if_nothing_is_returned(multirun: Multirun) -> None:
+    fixed = ("db=here", "returns_nothing=true", "hydra.sweeper.objective=loss")
+    ended = multirun("lr=0.1,0.5", *fixed)
+    assert ended.code == 0, ended.err
+    assert [each.value for each in Study("sweep/hptune").trials] == [0.1, 0.5]
+
+
 def test_several_objectives_are_a_list(multirun: Multirun) -> None:
     directions = "hydra.sweeper.direction=[minimize, maximize]"
     params = "hydra.sweeper.params={lr: 'choice(0.1, 0.5)', db: there, several: true}"
@@ -157,7 +167,12 @@ def test_several_objectives_are_a_list(multirun: Multirun) -> None:
 @pytest.mark.parametrize(
     ("overrides", "code", "words"),
     [
-        (["hydra.sweeper.n_trials=9"], 2, "did you mean trials?"),
+        (["hydra.sweeper.n_trials=9"], 2, "sweeper has no option 'n_trials'; did you mean trials?"),
+        (["hydra.sweeper.model_fn=9"], 2, "hydra.sweeper has no option 'model_fn'"),
+        (["hydra.sweeper.client=9"], 2, "hydra.sweeper has no option 'client'"),
+        (["hydra.sweeper.params=9"], 2, "hydra.sweeper.params is 9; allowed are overrides"),
+        (["hydra.sweeper.direction=9", "hydra.sweeper.objective=9"], 2, "each objective (9)"),
+        (["hydra.sweep.dir=app.py/sweep"], 2, "app.py/sweep is not a directory; choose another"),
         (["hydra.sweeper.direction=max"], 2, "allowed are minimize and maximize"),
         (["hydra.sweeper.direction=[minimize]", "hydra.sweeper.objective=[a,b]"], 2, "(a, b)"),
         (["hydra.launcher._target_=some.Launcher"], 2, "hptune itself runs the trials"),
@@ -172,7 +187,7 @@ def test_what_is_wrong_is_said_before_a_study_begins(
     ended = multirun("db=here", *overrides)
     assert (ended.code, words in ended.err) == (code, True), ended.err
     assert "Traceback" not in ended.err
-    assert not Path("sweep/hptune").exists()
+    assert not Path("sweep").exists()
 
 
 def test_a_failure_ends_in_one_error_with_what_to_do(multirun: Multirun) -> None:

@@ -178,7 +178,7 @@ WINGS = {
         },
         uses=("search methods",),
     ),
-    "hydra": Wing(("hptune.hydra", "hydra_plugins")),
+    "hydra": Wing(("hptune.hydra", "hydra_plugins"), uses=("other tools",)),
     "programs": Wing(
         (
             "hptune.user_code.programs",

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from .clusters.choice import choose_cluster
 from .config.asked import Asked, asked
-from .config.other_tuners import answer, our_method, our_name
+from .config.other_tuners import argument_meant, our_method
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.settings import BY_NAME, SETTINGS, StudySettings
 from .core.messages import FinishReason
 from .core.notice import Notice
-from .core.spelling import nearest_name
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .files.file_errors import storage_errors
@@ -411,10 +410,9 @@ _SETTINGS = {each.argument: each for each in SETTINGS}
 def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return keyword arguments by the names of the fields of `StudySettings`."""
     for name in arguments.keys() - _SETTINGS.keys():
-        known = inspect.signature(Tuner).parameters
-        meant = our_name(name) or nearest_name(name, known)
-        hint = f"did you mean {meant}?" if meant else "help(hptune.Tuner) lists its arguments"
-        raise UsageError(f"Tuner has no argument {name!r}; {answer(name) or hint}")
+        hint = argument_meant(name, inspect.signature(Tuner).parameters)
+        words = hint or "help(hptune.Tuner) lists its arguments"
+        raise UsageError(f"Tuner has no argument {name!r}; {words}")
     return {_SETTINGS[name].name: value for name, value in arguments.items()}
 
 

@@ -83,7 +83,7 @@ def program(
         ] + (["--space"] if space else [])
         if found == ["--command"]:
             raise UsageError(
-                "--command is given, but --space is missing: name a TOML file with the "
+                "--command is given, but --space is missing: name a TOML or JSON file with the "
                 "hyperparameters, such as --space space.toml"
             )
         given_text = f"{' and '.join(found) or 'nothing to tune'} {'are' if found[1:] else 'is'}"

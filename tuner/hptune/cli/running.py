@@ -108,7 +108,9 @@ class _RunCommand(_RecordedCommand):
     "of the hyperparameter lr. It prints its metrics as lines of JSON.",
 )
 @path_option(
-    "--space", section=Section.GOAL, text="With --command: a TOML file with the hyperparameters."
+    "--space",
+    section=Section.GOAL,
+    text="With --command: a TOML or JSON file with the hyperparameters.",
 )
 @path_option(
     "--study",

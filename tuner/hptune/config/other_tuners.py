@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from ..core.spelling import did_you_mean
+from ..core.spelling import did_you_mean, nearest_name
 
 _NAMES = {
     "factor": "reduction_factor",
@@ -53,6 +53,17 @@ def our_name(name: str) -> str:
 def answer(name: str) -> str:
     """Return what to use for an argument that has no equal here; empty if unknown."""
     return _ANSWERS.get(name, "")
+
+
+def argument_meant(name: str, known: Collection[str]) -> str:
+    """Return what to use for an unknown argument; empty if nothing is like it.
+
+    >>> argument_meant("max_trials", ["trials", "epochs"]), argument_meant("epoch", ["epochs"])
+    ('did you mean trials?', 'did you mean epochs?')
+    """
+    ours = our_name(name)
+    meant = ours if ours in known else nearest_name(name, known)
+    return answer(name) or (f"did you mean {meant}?" if meant else "")
 
 
 def our_method(name: str) -> str:

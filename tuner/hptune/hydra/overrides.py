@@ -23,10 +23,11 @@ from ..training.hyperparameters import HyperParameters
 def split(lines: Iterable[str], loader: ConfigLoader) -> tuple[list[str], list[Override]]:
     """Return the overrides that all trials have, and those that are searched.
 
-    Of several overrides of a key, the last one counts.
+    Of several overrides of a key, the last one counts, with or without a `+`.
     """
     parser = OverridesParser.create(config_loader=loader)
-    of_keys = {each.get_key_element(): each for each in parser.parse_overrides(list(lines))}
+    parsed = parser.parse_overrides(list(lines))
+    of_keys = {each.get_key_element().lstrip("+"): each for each in parsed}
     fixed = [str(each.input_line) for each in of_keys.values() if not each.is_sweep_override()]
     return fixed, [each for each in of_keys.values() if each.is_sweep_override()]
 

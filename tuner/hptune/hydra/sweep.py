@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra.core.config_store import ConfigStore
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from ..config.reference import SWEEPER, SWEEPERS_STUDY
+from ..config.other_tuners import argument_meant
+from ..config.reference import SWEEPER, SWEEPERS_STUDY, in_python
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
 from ..study.study import Study
@@ -67,24 +69,58 @@ def _sweep(
             f"hydra/launcher is {launcher}, but hptune itself runs the trials; leave the launcher "
             "out, and use hydra.sweeper.slurm=slurm.toml or hydra.sweeper.workers=N"
         )
-    settings: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
-    given = {name: value for name, value in settings.items() if value is not None}
-    del given["_target_"]
-    searched = [f"{name}={value}" for name, value in given.pop("params", {}).items()]
-    fixed, space = _space([*searched, *arguments], context, config)
+    given = _options(config)
+    fixed, space = _space([*overrides(given.pop("params", {})), *arguments], context, config)
     folder = Path(config.hydra.sweep.dir).absolute()
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(config, folder / "multirun.yaml")
     variables = {name: os.environ[name] for name in config.hydra.job.env_copy}
     state = Singleton.get_state()
     application = Application(context, function, config, tuple(fixed), folder, state, variables)
-    objectives = _objectives(given.pop("objective", None), given.pop("direction", None))
+    objectives = _objectives(_listed(given.pop("objective", [])), given.pop("direction", []))
     given.setdefault("directory", folder / SWEEPERS_STUDY)
     given |= {"hyperparameters": space, "resume": True}
     tuner = _Multirun(application, objectives, **given)
+    _make(folder)
+    with storage_errors(folder):
+        OmegaConf.save(config, folder / "multirun.yaml")
     results = _results(tuner.fit())
-    OmegaConf.save(OmegaConf.create(results), folder / "optimization_results.yaml")
+    with storage_errors(folder):
+        OmegaConf.save(OmegaConf.create(results), folder / "optimization_results.yaml")
+
+
+def _options(config: DictConfig) -> dict[str, Any]:
+    """Return the options of the sweeper that are given.
+
+    Raises:
+        UsageError: One is unknown, or `params` is no mapping.
+    """
+    options: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
+    known = ConfigStore.instance().load("hydra/sweeper/hptune.yaml").node
+    for name in options.keys() - known.keys():
+        hint = argument_meant(name, known) or "`--cfg hydra -p hydra.sweeper` lists the options"
+        raise UsageError(f"{SWEEPER} has no option {name!r}; {in_python(hint)}")
+    given = {name: value for name, value in options.items() if value is not None}
+    del given["_target_"]
+    if not isinstance(params := given.get("params", {}), Mapping):
+        raise UsageError(
+            f"{SWEEPER}.params is {params!r}; allowed are overrides by their keys, such as "
+            "{lr: 'interval(0, 1)'}"
+        )
+    return given
+
+
+def _make(folder: Path) -> None:
+    """Create the folder of the multirun.
+
+    Raises:
+        UsageError: A file is in the way.
+    """
+    try:
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError(
+            f"hydra.sweep.dir is {folder}, but {error.filename} is not a directory; choose another"
+        ) from error
 
 
 def _space(
@@ -106,23 +142,25 @@ def _space(
     return fixed, space
 
 
-def _objectives(named: Any, directions: Any) -> list[str]:
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _objectives(names: list[Any], direction: Any) -> list[Any]:
     """Return the objectives with their directions.
 
     Raises:
         UsageError: A direction is none, or there are not as many as objectives.
     """
-    several = [directions] if isinstance(directions, str) else list(directions or ())
-    names = [named] if isinstance(named, str) else list(named or ())
+    several = _listed(direction)
     if not several:
         return names or ["value:min"]
     if not names:
         names = ["value"] if len(several) == 1 else [f"value_{i}" for i in range(len(several))]
-    unknown = [each for each in several if each not in _DIRECTIONS]
-    if unknown or len(several) != len(names):
+    if not {*map(str, several)} <= _DIRECTIONS.keys() or len(several) != len(names):
         raise UsageError(
-            f"hydra.sweeper.direction is {directions!r}; allowed are minimize and maximize, one "
-            f"for each objective ({', '.join(names)})"
+            f"{SWEEPER}.direction is {direction!r}; allowed are minimize and maximize, one for "
+            f"each objective ({', '.join(map(str, names))})"
         )
     return [f"{name}:{_DIRECTIONS[each]}" for name, each in zip(names, several, strict=True)]
 

@@ -163,7 +163,9 @@ def read_space(path: Path) -> dict[str, Declaration]:
     """
     tables = read_file(path)
     if not isinstance(tables, Mapping) or not tables:
-        raise UsageError(f"{path} is empty; give each hyperparameter a table, such as\n{EXAMPLE}")
+        raise UsageError(
+            f"{path} has no tables; give each hyperparameter a table, such as\n{EXAMPLE}"
+        )
     try:
         return declarations(tables)
     except SpaceError as error:
