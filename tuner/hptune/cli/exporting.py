@@ -57,10 +57,11 @@ def export(
 
     In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
     """
+    from ..clusters.slurm_master import Masters
     from ..study.study import Study
 
     chosen = _chosen_format(file_format, output, curves=curves)
-    study = _followed(directory) if follow else Study(directory)
+    study = Study(directory, _job_of=Masters().job_of) if follow else Study(directory)
     if follow and chosen in _FILES:
         raise UsageError(f"--follow is for tools such as mlflow, but the format is {chosen}")
     if chosen not in _FILES:
@@ -73,13 +74,6 @@ def export(
     else:
         _write(study, chosen, Path(output), curves=curves)
         click.echo(f"Wrote {output}", err=True)
-
-
-def _followed(directory: Path) -> Study:
-    from ..clusters.slurm_master import Masters
-    from ..study.study import Study
-
-    return Study(directory, _job_of=Masters().job_of)
 
 
 def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import os
 import time
@@ -231,15 +232,11 @@ def write_parquet(table: Table, path: Path) -> None:
 
 def _column(table: Table, name: str) -> list[object]:
     # A hyperparameter may be None, which is not the same as having none.
-    is_param = name.startswith(PARAM)
-    given = [row[name] for row in table.rows if name in row]
-    known = [each for each in given if each is not None or is_param]
-    kinds = {type(each) for each in known}
+    has_value = [
+        name in row and (row[name] is not None or name.startswith(PARAM)) for row in table.rows
+    ]
     cells = [row.get(name) for row in table.rows]
+    kinds = {type(cell) for cell in itertools.compress(cells, has_value)}
     if kinds <= {int, float} or (len(kinds) == 1 and type(None) not in kinds):
         return cells
-    absent = object()
-    return [
-        None if value is absent or (value is None and not is_param) else str(value)
-        for value in (row.get(name, absent) for row in table.rows)
-    ]
+    return [str(cell) if has else None for cell, has in zip(cells, has_value, strict=True)]

@@ -9,9 +9,9 @@ import posixpath
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
@@ -50,8 +50,6 @@ _STATUS = {
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """The beginning of a URI; MLflow takes some without slashes, such as file:mlruns."""
-
-_Item = TypeVar("_Item")
 
 
 def write(study: ExportedStudy, place: str) -> Written:
@@ -218,11 +216,11 @@ def _write_run(
     values = [
         Param(name, text.shorten(str(value), _VALUE_CHARACTERS)) for name, value in params.items()
     ]
-    for some in _parts(values, _PARAMS_AT_ONCE):
-        client.log_batch(number, params=some)
+    for at in range(0, len(values), _PARAMS_AT_ONCE):
+        client.log_batch(number, params=values[at : at + _PARAMS_AT_ONCE])
     points = [Metric(name, value, _milliseconds(time), step) for name, value, time, step in metrics]
-    for points_at_once in _parts(points, _METRICS_AT_ONCE):
-        client.log_batch(number, metrics=points_at_once)
+    for at in range(0, len(points), _METRICS_AT_ONCE):
+        client.log_batch(number, metrics=points[at : at + _METRICS_AT_ONCE])
     state = study.state(trial)
     if state.is_final:
         client.set_terminated(number, status=_STATUS[state], end_time=_milliseconds(ended))
@@ -272,8 +270,3 @@ def _allowed(name: str) -> str:
 
 def _milliseconds(seconds: float) -> int:
     return round(1000.0 * seconds)
-
-
-def _parts(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    for at in range(0, len(items), size):
-        yield items[at : at + size]
