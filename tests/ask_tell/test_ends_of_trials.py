@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -14,10 +15,12 @@ from asked_studies import Clock, opened, states
 from hptune.ask_tell import followed
 from hptune.ask_tell.followed import FollowedStudy
 from hptune.ask_tell.session import Session
+from hptune.ask_tell.study import AskedStudy
 from hptune.core.attempt import Cause
 from hptune.core.messages import Command, Event
 from hptune.core.trial import TrialState
 from hptune.errors import StudyOverError, UsageError
+from hptune.master import programs
 from hptune.master.replay import replay
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
@@ -185,3 +188,60 @@ def interrupted_at(
         return follow(study, event)
 
     return interrupted
+
+
+# --- processes that have ended --------------------------------------------------------------
+
+
+def trains(study: AskedStudy) -> None:
+    study.session.ends_with_process = True
+    study.ask()
+
+
+def only_asks(study: AskedStudy) -> None:
+    study.ask()
+
+
+def in_a_container(study: AskedStudy) -> None:
+    programs._namespace = lambda: "7"
+    trains(study)
+
+
+def on_another_machine(study: AskedStudy) -> None:
+    programs.socket.gethostname = lambda: "another"  # type: ignore[attr-defined]
+    trains(study)
+
+
+@pytest.mark.parametrize(
+    ("asks", "state"),
+    [
+        (trains, WAITING),
+        (only_asks, TrialState.RUNNING),
+        (in_a_container, TrialState.RUNNING),
+        (on_another_machine, TrialState.RUNNING),
+    ],
+)
+def test_only_the_trials_of_processes_that_ended_here_are_over(
+    path: Path, asks: Callable[[AskedStudy], None], state: TrialState
+) -> None:
+    study = opened(path)
+    trains(study)
+    other = multiprocessing.get_context("fork").Process(
+        target=lambda: asks(hptune.open_study(path))
+    )
+    other.start()
+    other.join()
+    study.session.end_gone()
+    assert states(study) == [TrialState.RUNNING, state]
+
+
+def test_a_process_with_the_id_of_one_that_has_ended(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = opened(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "began", lambda _: "1")
+        trains(study)
+    trains(study)
+    study.session.end_gone()
+    assert states(study) == [WAITING, TrialState.RUNNING]

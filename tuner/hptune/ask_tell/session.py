@@ -6,13 +6,12 @@ import contextlib
 import os
 import random
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
+from ..core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import (
     AttemptEnded,
@@ -40,7 +39,7 @@ from ..errors import (
 )
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.plan import RunPlan
-from ..master.programs import follows, past_leases, program, without_trial
+from ..master.programs import follows, is_gone, past_leases, program, without_trial
 from ..master.recovery import discard_journals, recovered
 from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
@@ -104,10 +103,14 @@ class Session:
 
     Args:
         directory: Where the study is.
+
+    Attributes:
+        ends_with_process: Whether the trials that it asks for are over if this process is.
     """
 
     def __init__(self, directory: StudyDirectory) -> None:
         self.directory = directory
+        self.ends_with_process = False
         self._guard = threading.RLock()
         self._study: FollowedStudy | None = None
         self._latest: SeenStudy | None = None
@@ -152,7 +155,9 @@ class Session:
             StudyOverError: The study has no more.
             NoTrialError: None is free now.
         """
-        programs = [program(lease_seconds) for _ in range(count)]
+        programs = [
+            program(lease_seconds, ends_with_process=self.ends_with_process) for _ in range(count)
+        ]
         study = self._call(programs)
         starts = [study.starts[each.worker] for each in programs if each.worker in study.starts]
         if not starts:
@@ -201,11 +206,14 @@ class Session:
             self._latest = self._open(study, lock, Changes(settings=settings), None)
 
     def end_gone(self) -> None:
-        """End the attempts of processes of this machine that were killed; others get the trials."""
+        """End the attempts that killed processes of this machine had; others get the trials.
+
+        Those of programs that only ask, as `hptune ask` does, go on until their leases end.
+        """
         gone = [
             AttemptEnded(time.time(), each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
             for each in self._call([]).engine.leased.values()
-            if _is_gone(each.attempt)
+            if is_gone(each.attempt)
         ]
         with contextlib.suppress(TrialOverError):  # another process has ended it
             self._call(gone)
@@ -544,18 +552,6 @@ def _is_same(plan: RunPlan, study: SeenStudy) -> bool:
     if plan.settings != study.past.settings or plan.added or plan.retried:
         return False
     return plan.space == study.search.space
-
-
-def _is_gone(attempt: Attempt) -> bool:
-    """Return whether an attempt is of a process of this machine that does not exist any more."""
-    pid = int(attempt.placement.worker.split("-")[-2])
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return attempt.node == socket.gethostname()
-    except PermissionError:  # of another user
-        pass
-    return False
 
 
 def _no_trial(study: SeenStudy) -> NoTrialError:

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ..core.attempt import Attempt, AttemptId, Cause, Ending
 from ..core.engine.engine import Engine
@@ -32,6 +33,7 @@ from ..core.resources import Capacity, Resources
 from ..core.workers import Phase
 from ..errors import StudyError, UsageError
 from ..text import duration
+from ..worker.process_ids import began
 
 BESIDE_PROGRAMS_SECONDS = 0.05
 """How often a master looks for what programs tell while they have trials."""
@@ -39,15 +41,45 @@ BESIDE_PROGRAMS_SECONDS = 0.05
 Told = Reported | ParametersUsed | AttemptEnded
 """What programs tell of an attempt."""
 
-_NAME = re.compile(r"-(\d{1,9})-[0-9a-f]{8}$")
-"""The end of a program's name: its process, and what distinguishes its calls."""
+_NAME = re.compile(r"(-[0-9]+\.[0-9]+)?-([0-9]{1,9})-[0-9a-f]{8}$")
+"""The end of a program's name: its place and beginning if its trial ends with it, its process, and
+what distinguishes its calls."""
 
 
-def program(lease_seconds: float) -> WorkerJoined:
-    """Return that this process asks for one trial, as a worker with a name of its own."""
-    host = socket.gethostname()
-    name = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+def program(lease_seconds: float, *, ends_with_process: bool = False) -> WorkerJoined:
+    """Return that this process asks for one trial, as a worker with a name of its own.
+
+    Args:
+        lease_seconds: How long it may report nothing.
+        ends_with_process: Whether the trial is over if this process is; otherwise another one may
+            train it, and tell its result.
+    """
+    host, pid = socket.gethostname(), os.getpid()
+    life = f"-{_namespace()}.{began(pid)}" if ends_with_process else ""
+    name = f"{host}{life}-{pid}-{secrets.token_hex(4)}"
     return WorkerJoined(time.time(), name, host, Capacity(()), lease_seconds=float(lease_seconds))
+
+
+def is_gone(attempt: Attempt) -> bool:
+    """Return whether an attempt was to end with a process of this machine, and this has ended."""
+    found = _NAME.search(attempt.placement.worker)
+    if found is None or not found[1] or attempt.node != socket.gethostname():
+        return False
+    namespace, _, beginning = found[1][1:].partition(".")
+    pid = int(found[2])
+    if namespace != _namespace():  # a container has process ids of its own
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # of another user
+        pass
+    return began(pid) not in ("", beginning)  # another process may have its id now
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
 
 
 def follows(
@@ -111,7 +143,7 @@ def taken(at: float, start: Start) -> tuple[Event, ...]:
     name = start.placement.worker
     found = _NAME.search(name)
     return (
-        AttemptStarted(at, start.attempt, 0 if found is None else int(found[1])),
+        AttemptStarted(at, start.attempt, 0 if found is None else int(found[2])),
         WorkerLeaving(at, name, "it has its trial"),
     )
 

@@ -77,6 +77,7 @@ class Study(optuna.study.Study):
         self.study_name = directory.name
         self.folder = directory.absolute() / "optuna"
         self.hptune_study = open_study(directory, lease=_LEASE, **settings)
+        self.hptune_study.session.ends_with_process = True
         self.enqueued: list[Mapping[str, Any]] = []
         self.is_stopped = False
         self._objectives = self.hptune_study.goals.objectives
