@@ -425,7 +425,7 @@ def test_a_trial_is_told_once(path: Path) -> None:
     ("metrics", "message"),
     [
         ({"loss": "low"}, "loss is 'low'; a metric is a number"),
-        ({"los": 0.5}, r"unknown metric 'loss' \(did you mean 'los'\?\)"),
+        ({"los": 0.5}, r"needs the metric 'loss' \(is it 'los'\?\); the trial reports: los"),
         ({}, "trial 0 is told without a result; give loss, or why it has failed"),
     ],
 )
