@@ -68,6 +68,14 @@ def test_what_is_told_is_the_result(path: Path) -> None:
 
 
 def test_a_wrong_call_says_how_one_is_written(path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"hptune.Float: .*; its arguments are min_value, max_value"
+    ):
+        hptune.Float(low=0, high=1)
+    with pytest.warns(
+        UserWarning, match="the step 2 is larger than the range, so 0 is its only val"
+    ):
+        hptune.open_study(path.with_name("other"), {"x": hptune.Float(0, 1, step=2)}, "loss:min")
     study = opened(path)
     with pytest.raises(TypeError, match=r"study.tell: .*; write study.tell\(trial, loss=0.5\)"):
         study.tell(study.ask(), 0.5)  # type: ignore[call-arg, arg-type]
@@ -377,6 +385,15 @@ def test_a_model_file_declares_space_objective_and_epochs(tmp_path: Path) -> Non
     [
         (3, "space is 3; allowed are a mapping"),
         ({"x": {"type": "double"}}, "type of x is 'double'; allowed are float, int"),
+        (
+            {"x": {"type": "float", "low": 1, "high": 2}},
+            "allowed for type float are min_value, max_",
+        ),
+        *(
+            ({"x": value}, r"x is .*; allowed are a range such as hptune.Float\(0, 1\), a table")
+            for value in ((0, 1), range(3), {1, 2}, hptune.Float, None)
+        ),
+        ({1: hptune.Float(0, 1)}, "a hyperparameter has the name 1; allowed are texts"),
         ({"x": hptune.Float(2.0, 1.0)}, "x"),
         ([1, 2], "1 is not a known hyperparameter; allowed are Float, Int"),
         ("gone.toml", r"the search space in gone\.toml cannot be read"),
@@ -408,7 +425,7 @@ def test_a_trial_is_told_once(path: Path) -> None:
     ("metrics", "message"),
     [
         ({"loss": "low"}, "loss is 'low'; a metric is a number"),
-        ({"los": 0.5}, r"unknown metric 'loss' \(did you mean 'los'\?\)"),
+        ({"los": 0.5}, r"needs the metric 'loss' \(is it 'los'\?\); the trial reports: los"),
         ({}, "trial 0 is told without a result; give loss, or why it has failed"),
     ],
 )

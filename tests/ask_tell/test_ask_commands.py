@@ -70,7 +70,7 @@ def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
         (("tell", "s", "9", "loss=1"), 2, "has no trial 9; the trials are 0 to 0"),
         (("tell", "s", "0.7", "loss=1"), 1, "attempt 0.7 is over"),
         (("tell", "s", "0"), 2, "give loss, or why it has failed (failed=, --failed)"),
-        (("tell", "s", "0", "lost=1"), 2, "unknown metric 'loss' (did you mean 'lost'?)"),
+        (("tell", "s", "0", "lost=1"), 2, "needs the metric 'loss' (is it 'lost'?)"),
         (("report-step", "s", "0", "--step", "1"), 0, ""),
         (("report-step", "s", "0", "--step", "1", "loss=nan"), 3, ""),
         (("wait", "s", "--timeout", "1s"), 4, "did not happen within --timeout: --until end"),

@@ -69,9 +69,9 @@ def test_a_block_that_ends_past_its_lease_warns(
 
 def test_an_error_of_use_gives_the_trial_back(path: Path) -> None:
     study = opened(path)
-    with pytest.raises(UsageError, match="unknown metric"), study.ask() as trial:
+    with pytest.raises(UsageError, match="the study needs the metric"), study.ask() as trial:
         trial.tell(los=1.0)
-    with pytest.raises(UsageError, match="unknown metric"), study.ask() as trial:
+    with pytest.raises(UsageError, match="the study needs the metric"), study.ask() as trial:
         trial.report(1, los=1.0)
     assert states(study) == [WAITING]
 

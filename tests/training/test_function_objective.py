@@ -290,7 +290,7 @@ def test_a_number_is_not_called_what_the_command_line_asks_for(
     path = cli.file("model.py", model.replace("{returned}", "score"))
     ended = cli("run", path, *LIGHT, "--objective", "accuracy", "--study", cli.study())
     assert ended.code == 2
-    assert f"unknown metric 'accuracy'; the trial reports: {known}" in ended.err
+    assert f"the study needs the metric 'accuracy'; the trial reports: {known}" in ended.err
     assert not cli.study().exists()
 
 

@@ -63,7 +63,8 @@ def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> Non
     assert Stop(AttemptId(1, 0), Halt.STOP) in commands
     (finish,) = driver.end(AttemptId(1, 0), Ending(Cause.STOPPED))
     assert finish == Finish(
-        FinishReason.UNKNOWN_METRIC, "unknown metric 'score'; the trial reports: accuracy, loss"
+        FinishReason.UNKNOWN_METRIC,
+        "the study needs the metric 'score'; the trial reports: accuracy, loss",
     )
 
 

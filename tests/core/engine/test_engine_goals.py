@@ -91,7 +91,7 @@ def test_every_goal_and_every_constraint_needs_its_metric(
     finish = driver.end(first(0), returned(0.5))[-1]
     assert isinstance(finish, Finish)
     assert finish.finish_reason is FinishReason.UNKNOWN_METRIC
-    assert finish.reason == "unknown metric 'size'; the trial reports: score"
+    assert finish.reason == "the study needs the metric 'size'; the trial reports: score"
 
 
 def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) -> None:

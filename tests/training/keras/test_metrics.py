@@ -21,7 +21,9 @@ def test_an_unknown_metric_lists_those_there_are(attempts: Attempts) -> None:
     # Without the callback, which may report it, no trial would start.
     result = attempts.run(text + DATA + "FIT = {'callbacks': [keras.callbacks.Callback()]}\n")
     assert result.ending.cause is Cause.UNKNOWN_METRIC
-    assert result.ending.reason == ("unknown metric 'val_auc'; the trial reports: loss, val_loss")
+    assert result.ending.reason == (
+        "the study needs the metric 'val_auc'; the trial reports: loss, val_loss"
+    )
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> Non
     [
         ("'good'", Cause.EXCEPTION, "fit() returned str"),
         ("None", Cause.EXCEPTION, "fit() returned NoneType"),
-        ("{'other': 1.0}", Cause.UNKNOWN_METRIC, "unknown metric 'val_loss'"),
+        ("{'other': 1.0}", Cause.UNKNOWN_METRIC, "the study needs the metric 'val_loss'"),
         ("float('nan')", Cause.RETURNED, ""),  # which the engine rejects
     ],
 )

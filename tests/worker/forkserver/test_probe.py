@@ -306,6 +306,7 @@ def objective(hp, trial):
     hp.Int("units", 2, 16)
     hp.Choice("size", [1, 2, 2])
     hp.Float(5, 0, 1)
+    hp.Int("width", 2, 4, step=3)
     hp.Boolean("again")
     trial.should_stop()
 """)
@@ -317,6 +318,7 @@ def objective(hp, trial):
             "the name of a hyperparameter is 5, which is no text; it is called '5' (the name "
             "comes first, then its values)"
         ),
+        "width: the step 3 is larger than the range, so 2 is its only value",
     ]
 
 

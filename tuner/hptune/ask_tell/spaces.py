@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ def _declaring(kind: str) -> Callable[..., Declaration]:
     signature = inspect.Signature(parameters, return_annotation="Declaration")
 
     def declare(*arguments: Any, **options: Any) -> Declaration:
-        return Declaration(kind, signature.bind(*arguments, **options).arguments)
+        try:
+            return Declaration(kind, signature.bind(*arguments, **options).arguments)
+        except TypeError as error:
+            allowed = ", ".join(signature.parameters)
+            raise TypeError(f"hptune.{kind}: {error}; its arguments are {allowed}") from None
 
     declare.__name__ = declare.__qualname__ = kind
     declare.__doc__ = getattr(HyperParameters, kind).__doc__
@@ -72,6 +77,7 @@ def _declared(space: Any) -> SearchSpace:
     if isinstance(space, list):
         return SearchSpace.from_json(space)
     hp = HyperParameters()
+    hp.on_conflict = warnings.warn
     if isinstance(space, Mapping):
         for name, each in declarations(space).items():
             getattr(hp, each.kind)(name, **each.options)

@@ -49,14 +49,14 @@ def unknown_metric(name: str, known: Iterable[str]) -> str:
     """Return the message that trials lack a metric: those they have, and which may be meant.
 
     >>> unknown_metric("acc", ["loss", "accuracy"])
-    "unknown metric 'acc' (did you mean 'accuracy'?); the trial reports: accuracy, loss"
+    "the study needs the metric 'acc' (is it 'accuracy'?); the trial reports: accuracy, loss"
     """
     if name == ENERGY:
         return NO_ENERGY
     names = sorted(known)
     meant = metric_meant(name, names)
-    hint = f" (did you mean {meant!r}?)" if meant else ""
-    begin = f"unknown metric {name!r}{hint}"
+    hint = f" (is it {meant!r}?)" if meant else ""
+    begin = f"the study needs the metric {name!r}{hint}"
     if name == RETURNED_NUMBER:  # which is the objective where none is named
         begin = "no metric to optimise is named, and objective() returns no number"
     return f"{begin}; the trial reports: {', '.join(names) or 'none'}"

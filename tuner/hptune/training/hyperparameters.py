@@ -328,6 +328,8 @@ class HyperParameters(OtherTuners):
             declared = _valid(kind, name=name, conditions=conditions, **fields)
             if not name:
                 raise SpaceError(f"a hyperparameter ({declared.bounds}) has no name; give it one")
+            if self.on_conflict and (words := _too_large_step(declared)):
+                self.on_conflict(words)
             is_new = identity(declared) not in self._declared
             if is_new and not self.tunes_new:
                 declared = FixedParameter(name, declared.default, conditions=conditions)
@@ -410,6 +412,17 @@ class _Values(dict[str, Any]):
 
     def __call__(self) -> Any:
         return dict.values(self)
+
+
+def _too_large_step(parameter: Parameter) -> str:
+    """Return that the step of a range leaves one value; empty if it does not."""
+    match parameter:
+        case FloatParameter(values=[low]) | IntParameter(values=[low]) if low < parameter.high:
+            return (
+                f"{label(parameter)}: the step {parameter.step:g} is larger than the range, so "
+                f"{low:g} is its only value"
+            )
+    return ""
 
 
 def _valid(kind: Callable[..., _Made], **fields: Any) -> _Made:

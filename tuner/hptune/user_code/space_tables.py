@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,12 @@ _KINDS = {
     "fixed": ("Fixed", ("value",)),
 }
 """For each type in a file: the method of `hp`, and its arguments."""
+
+_FORMS = (
+    "a range such as hptune.Float(0, 1), a table with a type, a list of choices such as [0, 1], "
+    "and a fixed number, text or boolean"
+)
+"""What a space may have for a name."""
 
 EXAMPLE = '[lr]\ntype = "float"\nmin_value = 1e-4\nmax_value = 0.1\nsampling = "log"'
 
@@ -81,6 +87,8 @@ def declarations(space: Mapping[str, Any]) -> dict[str, Declaration]:
     """
     found: dict[str, Declaration] = {}
     for name, value in space.items():
+        if not isinstance(name, str):
+            raise SpaceError(f"a hyperparameter has the name {name!r}; allowed are texts")
         found[name] = _declaration(name, value, before=list(found))
     return found
 
@@ -91,6 +99,9 @@ def _declaration(name: str, value: Any, *, before: list[str]) -> Declaration:
     if isinstance(value, list):
         value = {"type": "choice", "values": value}
     if not isinstance(value, Mapping):
+        is_group = isinstance(value, Iterable) and not isinstance(value, str)
+        if is_group or callable(value) or value is None:
+            raise SpaceError(f"{name} is {value!r:.100}; allowed are {_FORMS}")
         value = {"type": "fixed", "value": value}
     given = dict(value)
     kind = given.pop("type", None)
