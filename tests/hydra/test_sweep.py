@@ -190,6 +190,17 @@ def test_what_is_wrong_is_said_before_a_study_begins(
     assert not Path("sweep").exists()
 
 
+def test_what_cannot_be_sent_to_trials_is_named(multirun: Multirun) -> None:
+    app = Path("app.py")
+    locked = app.read_text().replace("store = ", "LOCK = threading.Lock()\nstore = ")
+    locked = locked.replace("import os", "import os, threading").replace(
+        "for epoch", "LOCK\n    for epoch"
+    )
+    app.write_text(locked)
+    ended = multirun("db=here", "lr=1,2")
+    assert (ended.code, "it uses 'LOCK' (" in ended.err) == (2, True), ended.err
+
+
 def test_a_failure_ends_in_one_error_with_what_to_do(multirun: Multirun) -> None:
     ended = multirun("db=there", "fails=true", "hydra.sweeper.max_failures=1")
     assert ended.code == 1

@@ -322,7 +322,8 @@ def _that_cannot_be_sent(code: UserCode) -> str:
     names = []
     used = {**code.fit_arguments, **code.compile_arguments}
     with contextlib.suppress(TypeError):  # it is no function
-        found = inspect.getclosurevars(code.function)  # type: ignore[arg-type]  # or a class
+        function: Any = getattr(code.function, "function", code.function)  # of Hydra's application
+        found = inspect.getclosurevars(function)
         used |= {**found.nonlocals, **found.globals}
     for name, value in used.items():
         try:

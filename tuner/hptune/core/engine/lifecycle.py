@@ -219,14 +219,12 @@ class Lifecycle:
         if record.running is None:
             return [] if record.trial.state.is_final else self._withdraw(record, by=by)
         run = self.records.running[record.running]
-        is_told = run.halt is not None
         run.stopped_by = by
-        if run.halt is Halt.STOP:
-            return []
-        if is_told:
+        if run.halt is None:
+            return [self._stop(run, Halt.PRUNE)]
+        if run.halt is not Halt.STOP:
             run.halt = Halt.PRUNE  # it stops already, and now it does not run again
-            return []
-        return [self._stop(run, Halt.PRUNE)]
+        return []
 
     def _withdraw(self, record: TrialRecord, *, by: str) -> list[Command]:
         if record.before is None:
