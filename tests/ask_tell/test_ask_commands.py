@@ -67,7 +67,7 @@ def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
         (("tell", "s", "0", "loss"), 2, "'loss' is no metric; allowed is NAME=NUMBER"),
         (("tell", "s", "0", "loss=low"), 2, "'loss=low' is no metric"),
         (("tell", "s", "0", "loss=1", "--release"), 2, "give one of"),
-        (("tell", "s", "9", "loss=1"), 2, "has no trial 9; the trials are 0 to 0"),
+        (("tell", "s", "9", "loss=1"), 2, "has no trial 9; programs have 0"),
         (("tell", "s", "0.7", "loss=1"), 1, "attempt 0.7 is over"),
         (("tell", "s", "0"), 2, "give loss, or why it has failed (failed=, --failed)"),
         (("tell", "s", "0", "lost=1"), 2, "needs the metric 'loss' (is it 'lost'?)"),
