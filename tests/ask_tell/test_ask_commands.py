@@ -100,6 +100,8 @@ def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None
     assert cli("ask", "s").out.startswith("3.0 ")
     refused = cli("resume", "s", "--workers", "3")
     assert (refused.code, "--workers is for workers of hptune's own" in refused.err) == (2, True)
+    cli("tell", "s", "3", "loss=1")
+    assert "not running, so there is nothing to pause" in cli("pause", "s").err
     assert study.tags == ()
 
 
