@@ -43,6 +43,7 @@ LOCK = threading.Lock()
     ("call", "said"),
     [
         (lambda: Tuner(3), "model_fn is 3; allowed are build_model(hp)"),
+        (lambda: Tuner(print), "no entry point; allowed are build_model(hp)"),
         (lambda: Tuner(objective, "loss:up"), "the direction 'up'; allowed are loss:min and"),
         (lambda: Tuner(objective, direction="max"), "the objective says it, such as objective='"),
         (lambda: Tuner(objective, trials=0), "trials is 0; allowed are whole numbers from 1 on"),

@@ -358,6 +358,7 @@ def test_what_trials_declare_is_searched(path: Path, space: object) -> None:
         with trial:
             study.tell(trial, loss=trial.hp.Float("x", 0.0, 1.0))
     assert len({trial.params["x"] for trial in study.trials}) == 5
+    assert study.trials[0].params["x"] == 0.5, "what `hptune space` says is tried first"
 
 
 def test_what_a_trial_did_not_use_is_named_also_if_it_declared_something_new(path: Path) -> None:

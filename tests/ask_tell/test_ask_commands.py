@@ -67,14 +67,15 @@ def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
         (("tell", "s", "0", "loss"), 2, "'loss' is no metric; allowed is NAME=NUMBER"),
         (("tell", "s", "0", "loss=low"), 2, "'loss=low' is no metric"),
         (("tell", "s", "0", "loss=1", "--release"), 2, "give one of"),
-        (("tell", "s", "9", "loss=1"), 2, "has no trial 9; the trials are 0 to 0"),
+        (("tell", "s", "9", "loss=1"), 2, "has no trial 9; programs have 0"),
         (("tell", "s", "0.7", "loss=1"), 1, "attempt 0.7 is over"),
         (("tell", "s", "0"), 2, "give loss, or why it has failed (failed=, --failed)"),
         (("tell", "s", "0", "lost=1"), 2, "needs the metric 'loss' (is it 'lost'?)"),
         (("report-step", "s", "0", "--step", "1"), 0, ""),
+        (("report-step", "s", "0", "--step", "-1", "loss=1"), 2, "allowed are 0 to 2**63 - 1"),
         (("report-step", "s", "0", "--step", "1", "loss=nan"), 3, ""),
         (("wait", "s", "--timeout", "1s"), 4, "did not happen within --timeout: --until end"),
-        (("ask", "gone"), 2, "there is no study in"),
+        (("ask", "gone"), 2, "starts one, and so does hptune.open_study in a Python program"),
         (("best", "s"), 1, "no trial of"),
     ],
 )
@@ -99,6 +100,8 @@ def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None
     assert cli("ask", "s").out.startswith("3.0 ")
     refused = cli("resume", "s", "--workers", "3")
     assert (refused.code, "--workers is for workers of hptune's own" in refused.err) == (2, True)
+    cli("tell", "s", "3", "loss=1")
+    assert "not running, so there is nothing to pause" in cli("pause", "s").err
     assert study.tags == ()
 
 

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import dask
 import psutil
@@ -224,6 +225,21 @@ def test_what_dask_cannot_do_with_the_users_settings_is_said(
         starts = own_cluster([(0,)], (), tmp_path)
         with pytest.raises(StudyError, match=f"cannot be started: {why}"), starts:
             pass
+
+
+def test_a_file_that_hides_a_module_of_python_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hiding = ModuleType("glob")
+    hiding.__file__ = str(tmp_path / "glob.py")
+    monkeypatch.setitem(sys.modules, "glob", hiding)
+    monkeypatch.setattr(local_cluster, "_cluster", Mock(side_effect=RuntimeError("no glob")))
+    starts = own_cluster([(0,)], (), tmp_path)
+    with (
+        pytest.raises(StudyError, match=r"no glob; .*/glob\.py hides Python's module glob"),
+        starts,
+    ):
+        pass
 
 
 def test_a_cluster_without_a_client_is_closed(

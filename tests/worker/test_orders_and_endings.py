@@ -61,7 +61,7 @@ UNTOLD = TOLD | {
 }
 """The same if it has not: it never asks, or did so for the last time before the order came."""
 
-AFTER_RESULT = {"a value": DONE, "None": FAILED, "an exception": FAILED}
+AFTER_RESULT = {"a value": DONE, "None": DONE, "an exception": FAILED}
 """The same if the order comes when the objective has returned."""
 
 _RETURNED: dict[str, Any] = {"None": None, "a value": 0.5, "infinity": -float("inf"), "a text": "x"}

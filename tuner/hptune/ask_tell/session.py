@@ -576,8 +576,8 @@ def _no_trial(study: SeenStudy) -> NoTrialError:
 
 def _trial(study: SeenStudy, number: int) -> Trial:
     if (trial := study.engine.trial(number)) is None:
-        count = len(tuple(study.engine.trials))
-        there = f"the trials are 0 to {count - 1}" if count else "none was asked for yet"
+        leased = ", ".join(str(name.trial) for name in sorted(study.engine.leased))
+        there = f"programs have {leased or 'none'}"
         raise UsageError(f"{study.past.directory} has no trial {number}; {there}")
     return trial
 

@@ -13,6 +13,7 @@ from ..core.attempt import AttemptId, CameBack, Cause, Ending, Report, ReportedV
 from ..core.engine.records import LeasedAttempt
 from ..core.goals import Goals, unknown_metric
 from ..core.messages import Event, ParametersUsed, Reported
+from ..core.space.completion import opening_value
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Trial
 from ..errors import HptuneError, TrialOverError, UsageError
@@ -44,7 +45,7 @@ class AskedTrial(TrialContext):
         params: The configuration; `trial["lr"]` is one value of it.
         attempt: Its name, such as 17.0: the trial's number, and the attempt's.
         hp: Declares hyperparameters where they are used, as in a model function. What is new gets
-            its default, and is searched from the next trial on.
+            what `hptune space` says is tried first, and is searched from the next trial on.
         resumed_from: The last step that an earlier attempt has reported; None if there was none.
     """
 
@@ -91,6 +92,7 @@ class AskedTrial(TrialContext):
     def hp(self) -> HyperParameters:
         """The hyperparameters, which are declared by their use."""
         hp = make_hyperparameters(self._space.to_json(), self._params)
+        hp.first_value = opening_value
         hp.on_declaration = self._declare
         return hp
 

@@ -38,7 +38,12 @@ def _opened(directory: Path, lease_seconds: float = 3600.0) -> AskedStudy:
     from ..ask_tell.study import AskedStudy
     from ..storage.directory import StudyDirectory
 
-    return AskedStudy(Session(StudyDirectory(directory).open()), lease_seconds=lease_seconds)
+    study = StudyDirectory(directory)
+    study.open(
+        otherwise=f"`hptune list` shows studies; `hptune run MODEL.PY --study {study}` starts one, "
+        "and so does hptune.open_study in a Python program"
+    )
+    return AskedStudy(Session(study), lease_seconds=lease_seconds)
 
 
 @click.command(short_help="Ask a study for a trial, which your own program trains.")

@@ -76,6 +76,7 @@ _RESULTS = {
     "best_params": "best_hyperparameters",
     "best_value": "best_trial.value",
     "get_trials": "trials",
+    "path": "directory",
     "results_df": "trials_dataframe()",
 }
 

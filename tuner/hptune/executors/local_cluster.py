@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from distributed.deploy.spec import ProcessInterface
 
 from ..errors import StudyError
 from ..security.certificates import in_memory
+from ..user_code.user_errors import is_installed
 from ..worker.dask.connection_limit import limit_connections
 from ..worker.dask.dask_settings import quiet_servers, silence
 from ..worker.dask.encryption import security
@@ -87,10 +89,20 @@ def own_cluster(
             with quiet_servers(scratch):
                 cluster = _cluster(cores, gpus, server)
         except (OSError, RuntimeError, TimeoutError) as error:
-            raise StudyError(f"the Dask cluster cannot be started: {cause_of(error)}") from error
+            words = f"the Dask cluster cannot be started: {cause_of(error)}{_hiding_file()}"
+            raise StudyError(words) from error
         stack.callback(_close, cluster)
         limit_connections(cluster.scheduler)
         yield cluster
+
+
+def _hiding_file() -> str:
+    """Return, to end a message, which file of the user's hides a module of Python's."""
+    for name in sys.stdlib_module_names & sys.modules.keys():
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not is_installed(file):
+            return f"; {file} hides Python's module {name}: rename that file"
+    return ""
 
 
 def _close(cluster: LocalCluster) -> None:

@@ -128,7 +128,8 @@ def check(
         StudyError: The study does not run.
     """
     if reader.master() is None:
-        words = _OPEN if reader.run_state().without_master else _NOT_RUNNING
+        is_open = reader.run_state().without_master and reader.facts()["ended"] is None
+        words = _OPEN if is_open else _NOT_RUNNING
         raise StudyError(words.get(action, _NOT_RUNNING[action]).format(directory=directory))
     if action is UserAction.STOP_TRIAL:
         check_not_over(trial, reader.trials())

@@ -242,14 +242,14 @@ class TrialContext(_Trial):
                 it ends the trial as a bad configuration.
             TypeError: The step is missing or not a whole number, a metric is not a number, or has
                 no name.
-            ValueError: The step has more than 63 bits.
+            ValueError: The step is negative, or has more than 63 bits.
         """
         measured = as_metrics(metrics)
         for name in (metric for metric in metrics if _writable(metric) not in measured):
             raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
         report = Report(_whole(step), measured)
-        if abs(report.step) >= _STEPS_END:
-            raise ValueError(f"trial.report: the step is {report.step}; allowed is less than 2**63")
+        if not 0 <= report.step < _STEPS_END:
+            raise ValueError(f"trial.report: the step is {report.step}; allowed are 0 to 2**63 - 1")
         self._reports.append(report)
         if self.rank:
             return
@@ -286,7 +286,7 @@ class TrialContext(_Trial):
         file = ReportFile(self._directory)
         if not self.is_first_attempt:
             known = self.resumed_from or 0
-            for report in file.later_than(-_STEPS_END, self.goals.goal.metric):
+            for report in file.later_than(-1, self.goals.goal.metric):
                 if report.step <= known:
                     self._earlier.append(report)
                     continue

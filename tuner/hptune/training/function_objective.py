@@ -51,6 +51,8 @@ def ending_of(code: UserCode, trial: TrialContext, result: Any) -> Ending:
         raise AttemptStopped(halt, trial.missed) from None
     values = [ending.metrics.get(name, math.nan) for name in trial.goals.of_training]
     came_back = CameBack.RESULT if all(map(math.isfinite, values)) else CameBack.OTHER
+    if result is None:
+        came_back = CameBack.NOTHING
     if (halt := trial.obeyed(came_back)) is not None:
         raise AttemptStopped(halt)
     return ending
@@ -109,22 +111,21 @@ def read_result(
         result: What it returned.
         name: The name of a number alone.
         names: The objectives, of which a tuple has the values.
-        has_reported: Whether it has reported metrics, so that a dict may have none.
+        has_reported: Whether it has reported metrics, so that the result may have none.
 
     Raises:
         ModelFileError: It is not a result.
         UnknownMetric: It is a tuple that has not one number for each objective.
     """
-    metrics = metrics_of(result, name, names)
+    metrics = {} if result is None and has_reported else metrics_of(result, name, names)
     if metrics is None and isinstance(result, tuple):
         raise UnknownMetric(
             f"objective() returned {len(result)} values for {', '.join(names)}; name an "
             "objective for each of them, in their order, or return a dict"
         )
     if metrics is None or not (metrics or has_reported):
-        hint = ", and what it reports does not count as its result" if result is None else ""
         raise ModelFileError(
-            f"objective() returned {storable(repr(result), _MOST_CHARACTERS)}{hint}; allowed are "
+            f"objective() returned {storable(repr(result), _MOST_CHARACTERS)}; allowed are "
             f"a number, a dict of metrics such as {{{name!r}: 0.93}}, or a list of them, whose "
             "mean is taken"
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
@@ -52,6 +53,7 @@ class HyperParameters(OtherTuners):
         on_conflict: Function to call with a sentence on each declaration that has no effect because
             an earlier one differs; None for no call.
         tunes_new: Whether what is declared from now on is searched, and not fixed to its default.
+        first_value: Function that returns the value of a declaration that has none yet.
     """
 
     _title = "HyperParameters"
@@ -65,6 +67,7 @@ class HyperParameters(OtherTuners):
         self.on_declaration: Callable[[], None] | None = None
         self.on_conflict: Callable[[str], None] | None = None
         self.tunes_new = True
+        self.first_value: Callable[[Parameter], Any] = attrgetter("default")
         self._declared: dict[tuple[str, tuple[Condition, ...]], Parameter] = {}
         self._given: frozenset[object] = frozenset()  # what was declared before the user's code
         self._name_scopes: list[str] = []
@@ -347,7 +350,7 @@ class HyperParameters(OtherTuners):
                 )
             value = None
             if self._hold(conditions):
-                value = self._values.setdefault(self._ask(name), parameter.default)
+                value = self._values.setdefault(self._ask(name), self.first_value(parameter))
             if is_new and self.on_declaration is not None:
                 self.on_declaration()
             return value

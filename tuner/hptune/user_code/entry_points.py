@@ -223,7 +223,7 @@ def read_entry(name: str, value: Any) -> tuple[EntryKind, Any]:
         if inspect.isclass(value) and (required := _required(value)):
             raise ModelFileError(_needs_arguments(name, required))
         return EntryKind.HYPERMODEL, _made(value)
-    if callable(value) and not inspect.isclass(value):
+    if callable(value) and not inspect.isclass(value) and not inspect.isbuiltin(value):
         _refuse_other_objective(name, value)
         _refuse_more_arguments(name, value)
         for count, kind in ((1, EntryKind.BUILDER), (2, EntryKind.OBJECTIVE)):
