@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 
@@ -371,6 +372,39 @@ def errors_of_its_own_in_several_jobs(optuna: Any) -> Any:
     return seen == [] and [each.state.name for each in study.trials] == ["FAIL"] * 3
 
 
+@program
+def steps_that_are_reported_twice(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        for step, value in ((0, 1.0), (1, 2.0), (1, 3.0), (0, 4.0)):
+            trial.report(value, step)
+        assert trial.datetime_start is not None
+        return square(trial)
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=1)
+    return study.trials[0].intermediate_values == {0: 1.0, 1: 2.0} and optuna.__version__
+
+
+@program
+def attributes_of_any_name(optuna: Any) -> Any:
+    study = optuna.create_study()
+    study.set_user_attr("ü/" * 200, [1])
+    study.user_attrs["ü/" * 200].append(2)
+    trial = study.ask()
+    square(trial)
+    assert study.trials[0].user_attrs.keys().isdisjoint({"later"})
+    trial.set_user_attr("later", 3)
+    return study.trials[0].user_attrs["later"] == 3 and study.user_attrs == {"ü/" * 200: [1]}
+
+
+@program
+def studies_without_names(optuna: Any) -> Any:
+    storage = "sqlite:///several.db"
+    first = optuna.create_study(storage=storage, study_name="study-2")
+    names = {optuna.create_study(storage=storage).study_name for _ in range(2)}
+    return len(names | {first.study_name}) == 3
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_script_runs_with_one_changed_import(name: str) -> None:
     assert PROGRAMS[name](hptune.optuna)
@@ -392,6 +426,14 @@ def test_a_script_runs_with_one_changed_import(name: str) -> None:
         (lambda o: o.create_study().set_metric_names(["a"]), "`hptune help from-optuna`"),
         (lambda o: [(s := o.create_study()).ask(), s.ask()], "suggest methods before the next ask"),
         (lambda o: o.create_study().add_trial(1), "has no 'add_trial'; study.enqueue_trial runs"),
+        (lambda o: o.artifacts, "has no 'artifacts'; write files where you like"),
+        (lambda o: o.storages.RetryFailedTrialCallback, "RetryFailedTrialCallback'. `hptune help"),
+        (
+            lambda o: o.create_study(storage=optuna.storages.InMemoryStorage()),
+            "storage is <.*allow",
+        ),
+        (lambda o: nested(o.create_study(), "optimize"), "called by an objective or a callback"),
+        (lambda o: nested(o.create_study(), "ask"), "suggest methods before the next ask"),
     ],
 )
 def test_what_is_missing_is_named(call: Callable[[Any], Any], words: str) -> None:
@@ -420,6 +462,11 @@ def test_modules_are_imported_by_their_names() -> None:
         exec(line, names)
     with pytest.raises(UsageError, match="of your own is a plug-in"):
         exec("from hptune.optuna.samplers import BaseSampler", names)
+
+
+def nested(study: Any, call: str) -> None:
+    arguments = {"optimize": (square, 1), "ask": ()}[call]
+    study.optimize(lambda _: getattr(study, call)(*arguments), n_trials=1)
 
 
 def grid_study() -> Any:
@@ -488,3 +535,61 @@ def test_an_interrupted_trial_is_given_back() -> None:
     assert [each.state for each in study.trials] == [TrialState.WAITING]
     study.optimize(square, n_trials=1)
     assert [each.state for each in study.trials] == [TrialState.COMPLETE]
+
+
+def test_processes_set_an_attribute_at_the_same_time() -> None:
+    def objective(trial: Any) -> float:
+        for number in range(40):
+            trial.study.set_user_attr("latest", number)
+        return square(trial)
+
+    study = hptune.optuna.create_study()
+    study.optimize(square, n_trials=1)
+    study.optimize(objective, n_trials=4, n_jobs=4)
+    assert study.user_attrs == {"latest": 39}
+
+
+def test_a_study_that_is_stopped_begins_no_more_trials() -> None:
+    study = hptune.optuna.create_study()
+    trial = study.ask()
+    square(trial)
+    study.hptune_study.session.stop("by a user")
+    study.optimize(square, timeout=0.1)
+    trial.report(1.0, 0)
+    assert trial.should_prune()
+    study.tell(trial, state=TrialState.PRUNED)
+    study.optimize(square)
+    assert len(study.trials) == 1
+
+
+def test_few_calls_of_ask_enlarge_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = hptune.optuna.create_study()
+    session = study.hptune_study.session
+    counts: list[int] = []
+    enlarge = session.enlarge
+
+    def counted(count: int) -> None:
+        counts.append(count)
+        enlarge(count)
+
+    monkeypatch.setattr(session, "enlarge", counted)
+    for _ in range(20):
+        trial = study.ask()
+        study.tell(trial, square(trial))
+    assert sum(counts) >= 19
+    assert len(counts) < 8
+
+
+def test_a_database_of_optuna_is_named_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    optuna.create_study(storage="sqlite:///old.db", study_name="old").optimize(square, n_trials=1)
+    before = Path("old.db").read_bytes()
+    warnings: list[str] = []
+    logger = hptune.optuna.storages.logger
+    monkeypatch.setattr(logger, "warning", lambda text, *values: warnings.append(text % values))
+    for _ in range(2):
+        hptune.optuna.create_study(
+            storage="sqlite:///old.db", study_name="old", load_if_exists=True
+        ).optimize(square, n_trials=1)
+    assert len(warnings) == 1
+    assert "old.db is neither read nor written; study.enqueue_trial runs" in warnings[0]
+    assert Path("old.db").read_bytes() == before

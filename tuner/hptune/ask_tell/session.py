@@ -197,10 +197,13 @@ class Session:
     def enlarge(self, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
         """Let the study have this many trials more than it has begun, among them the points.
 
-        Other programs may do so at the same moment: its total never becomes less.
+        Other programs may do so at the same moment: its total never becomes less. One that is being
+        stopped stays as it is.
         """
         with self._guard, self.locked() as lock:
             study = self._caught_up(lock)
+            if study.engine.is_stopping and study.finish is None:
+                return
             total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
             settings = {"trials": total} | ({"start_points": points} if points else {})
             self._latest = self._open(study, lock, Changes(settings=settings), None)

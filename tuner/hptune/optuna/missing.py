@@ -9,12 +9,13 @@ from ..errors import UsageError
 
 _PLUGIN = "one of your own is a plug-in of hptune: `hptune help plugins`"
 _KEPT = "a study keeps those that create_study was given"
-_OF_ANOTHER_STUDY = (
+OF_ANOTHER_STUDY = (
     "study.enqueue_trial runs a configuration, and hptune.open_study takes warm_start= for the "
     "results of an earlier study"
 )
 _INSTEAD = {
-    "add_trial": _OF_ANOTHER_STUDY,
+    "add_trial": OF_ANOTHER_STUDY,
+    "artifacts": "write files where you like, and their paths by set_user_attr",
     "copy_study": "copy the study's directory while no process uses it",
     "delete_study": "remove the study's directory",
     "get_all_study_summaries": "hptune.find_studies reads the studies in a folder",
@@ -33,9 +34,10 @@ def refuse(where: str, name: str, instead: str = "") -> Any:
     Raises:
         UsageError: Always. Of an AttributeError, `from module import name` would show nothing.
     """
+    instead = _INSTEAD.get(name) or instead
     raise UsageError(
-        f"{where} has no {name!r}; {_INSTEAD.get(name) or instead}. `hptune help from-optuna` says "
-        "what there is"
+        f"{where} has no {name!r}{'; ' if instead else ''}{instead}. `hptune help from-optuna` "
+        "says what there is"
     )
 
 
@@ -53,11 +55,11 @@ def beside(names: dict[str, Any], module: Any = None) -> Callable[[str], Any]:
     """
 
     def get(name: str) -> Any:
-        if name.startswith("_"):  # asked for by tools that look at every module
-            raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
         if module is not None and name not in _INSTEAD:
             return getattr(module, name)
+        if name.startswith("_"):  # asked for by tools that look at every module
+            raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
         kinds = [known for known in names if known.endswith(name[-6:]) and known[0] != "_"]
-        return refuse(names["__name__"], name, f"it has {', '.join(kinds)}")
+        return refuse(names["__name__"], name, f"it has {', '.join(kinds)}" if kinds else "")
 
     return get

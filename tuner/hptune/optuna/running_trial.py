@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import random
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.trial import Trial
+from optuna.trial import FrozenTrial, Trial
 
 from ..ask_tell.trial import AskedTrial
 from ..core.space.parameters import ChoiceParameter, FloatParameter, IntParameter, Scale
@@ -42,12 +43,18 @@ class RunningTrial(Trial):
         self._folder: Path = study.folder / str(asked.number)
         self._params: dict[str, Any] = {}
         self._distributions: dict[str, BaseDistribution] = {}
+        self._steps: set[int] = set()
         self._is_judged = True
 
     @property
     def number(self) -> int:
         """The trial's number, from 0."""
         return self.asked.number
+
+    @property
+    def _cached_frozen_trial(self) -> FrozenTrial:  # type: ignore[override]  # Optuna only reads it
+        frozen: FrozenTrial = self.study.get_trials(deepcopy=False)[self.number]
+        return frozen
 
     @property
     def params(self) -> dict[str, Any]:
@@ -112,11 +119,17 @@ class RunningTrial(Trial):
     # --- results --------------------------------------------------------------------------------
 
     def report(self, value: float, step: int) -> None:
-        """Report a value; steps may begin at 0. One that is not finite is not compared."""
-        value = float(value)
+        """Report a value; steps may begin at 0. One that is not finite is not compared.
+
+        The first report of a step counts, as in Optuna.
+        """
+        value, step = float(value), int(step)
+        if step in self._steps:
+            return
+        self._steps.add(step)
         self._is_judged = math.isfinite(value)
         if self._is_judged:
-            self.asked.report(int(step) + 1, **{VALUE: value})  # those of hptune begin at 1
+            self.asked.report(step + 1, **{VALUE: value})  # those of hptune begin at 1
 
     def should_prune(self) -> bool:
         """Return whether the trial is poor, or the study is stopped from outside."""
@@ -125,11 +138,12 @@ class RunningTrial(Trial):
     def set_user_attr(self, key: str, value: Any) -> None:
         """Set an attribute to any value that can be pickled."""
         set_attribute(self._folder, key, value)
+        self.study.copied = None, None
 
     @property
     def user_attrs(self) -> dict[str, Any]:
         """The attributes that were set."""
-        return attributes(self._folder)
+        return copy.deepcopy(attributes(self._folder))
 
     def give_back(self) -> None:
         """Let another program have the trial, unless it is over."""

@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
+
 from ..errors import UsageError
 from ..storage.directory import StudyDirectory
-from .missing import beside
+from .missing import OF_ANOTHER_STUDY, beside
+
+logger = optuna.logging.get_logger("optuna.hptune")
 
 journal = sys.modules[f"{__name__}.journal"] = sys.modules[__name__]
 """A module of Optuna's that has some of these names."""
@@ -31,7 +35,10 @@ def RDBStorage(url: Any, **_unused: Any) -> Path:
             f"storage is {url!r}; a study of hptune is a directory that all processes see. Give a "
             "path there, such as storage='sqlite:////shared/example.db'"
         )
-    return Path(place).with_suffix(".studies")
+    folder = Path(place).with_suffix(".studies")
+    if not folder.exists() and Path(place).exists():
+        logger.warning("%s is neither read nor written; %s", place, OF_ANOTHER_STUDY)
+    return folder
 
 
 JournalFileBackend = RDBStorage
@@ -47,8 +54,18 @@ def InMemoryStorage() -> None:
 
 
 def folder_of(storage: Any) -> Path | None:
-    """Return the folder of the studies in a storage; None for studies that are always new."""
-    return RDBStorage(storage) if isinstance(storage, str) else storage
+    """Return the folder of the studies in a storage; None for studies that are always new.
+
+    Raises:
+        UsageError: It is none that a study of hptune can have.
+    """
+    folder = RDBStorage(storage) if isinstance(storage, str) else storage
+    if isinstance(folder, Path | None):
+        return folder
+    raise UsageError(
+        f"storage is {storage!r}; allowed are 'sqlite:///example.db' and the like, and those of "
+        "hptune.optuna.storages"
+    )
 
 
 def names_in(folder: Path | None) -> list[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import math
 import os
+import secrets
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +37,7 @@ from .attributes import attributes, set_attribute
 from .jobs import WAIT_SECONDS, run_trials
 from .missing import beside, refuse, refused
 from .running_trial import VALUE, RunningTrial
-from .storages import folder_of, names_in
+from .storages import folder_of, logger, names_in
 
 __getattr__ = beside(globals(), optuna.study)
 
@@ -45,8 +48,6 @@ _LEASE = "7d"
 """How long a trial may report nothing: those of Optuna need not report."""
 _MANY = 1000
 """Trials that an endless study is enlarged by at a time."""
-
-logger = optuna.logging.get_logger("optuna.hptune")
 
 Callback = Callable[["Study", FrozenTrial], None]
 
@@ -65,6 +66,7 @@ class Study(optuna.study.Study):
         folder: Where the attributes are.
         enqueued: Configurations to try next, given whole or in part.
         is_stopped: Whether the present `optimize` begins no more trials.
+        copied: The number of events in the latest copy for Optuna's methods, and the copy.
     """
 
     _study_id = 0  # of the only study in the storage of the copy
@@ -82,8 +84,9 @@ class Study(optuna.study.Study):
         self.is_stopped = False
         self._objectives = self.hptune_study.goals.objectives
         self._reader = LedgerReader(StudyDirectory(directory))
-        self._copied: tuple[Any, Any] = (None, None)
+        self.copied: tuple[Any, Any] = (None, None)
         self._last: RunningTrial | None = None
+        self._thread = threading.local()
 
     def __reduce__(self) -> Any:
         return type(self), (self.folder.parent,)
@@ -94,9 +97,9 @@ class Study(optuna.study.Study):
     def _storage(self) -> Any:  # type: ignore[override]  # Optuna only reads it
         """A storage of Optuna's with a copy of the study, which is made after new events."""
         count = self._reader.event_count()
-        if count != self._copied[0]:
-            self._copied = count, self._copy()
-        return self._copied[1]
+        if count != self.copied[0]:
+            self.copied = count, self._copy()
+        return self.copied[1]
 
     def _copy(self) -> Any:
         copied = in_memory(self.hptune_study.exported())
@@ -122,7 +125,7 @@ class Study(optuna.study.Study):
     @property
     def user_attrs(self) -> dict[str, Any]:
         """The study's attributes."""
-        return attributes(self.folder)
+        return copy.deepcopy(attributes(self.folder))
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """Set an attribute to any value that can be pickled."""
@@ -165,6 +168,11 @@ class Study(optuna.study.Study):
         The arguments are those of Optuna. Callbacks run in this process.
         """
         del show_progress_bar  # a line on each trial shows the progress
+        if getattr(self._thread, "is_optimizing", False):
+            raise UsageError(
+                "study.optimize was called by an objective or a callback of the same study; create "
+                "another study for it"
+            )
         caught = (catch,) if isinstance(catch, type) else tuple(catch)
         until = math.inf if timeout is None else time.monotonic() + timeout
         most = math.inf if n_trials is None else n_trials
@@ -194,7 +202,12 @@ class Study(optuna.study.Study):
             for callback in callbacks or ():
                 callback(self, self.get_trials(deepcopy=False)[trial.number])
 
-        run_trials(begin, run, ended, jobs=n_jobs if n_jobs > 0 else os.cpu_count() or 1)
+        self._thread.is_optimizing = True
+        try:
+            jobs = n_jobs if n_jobs > 0 else len(os.sched_getaffinity(0))
+            run_trials(begin, run, ended, jobs=jobs)
+        finally:
+            self._thread.is_optimizing = False
 
     def stop(self) -> None:
         """Begin no more trials in the present `optimize`."""
@@ -213,7 +226,6 @@ class Study(optuna.study.Study):
                     "be the same; call its suggest methods before the next ask"
                 )
             time.sleep(WAIT_SECONDS)
-        self._last = trial
         for name, distribution in (fixed_distributions or {}).items():
             trial.suggest(name, distribution)
         return trial
@@ -236,9 +248,11 @@ class Study(optuna.study.Study):
                 if finish is not None and finish.finish_reason is not FinishReason.DONE:
                     logger.info(none.message)
                     raise
-                study.session.enlarge(more)
+                tried = self._last.number if self._last else 0
+                study.session.enlarge(max(more, tried))  # each time, all events are read again
             else:
                 del self.enqueued[:1]
+                self._last = trial
                 return trial
         return None
 
@@ -344,7 +358,7 @@ def create_study(
     if folder is None:
         path = StudyDirectory.free(study_name or "study").path
     else:
-        path = folder / (study_name or f"study-{len(names_in(folder)) + 1}")
+        path = folder / (study_name or f"study-{secrets.token_hex(4)}")
     if StudyDirectory(path).has_ledger:
         if load_if_exists:
             return Study(path)
@@ -383,7 +397,8 @@ def load_study(
         KeyError: There is none of this name, or no name is given and there are several.
     """
     del sampler, pruner
-    folder, names = folder_of(storage), get_all_study_names(storage)
+    folder = folder_of(storage)
+    names = names_in(folder)
     name = names[0] if study_name is None and len(names) == 1 else study_name
     if folder is None or name not in names:
         raise KeyError(f"there is no study {study_name!r} in {folder}; there are {names}")
