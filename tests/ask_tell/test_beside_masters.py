@@ -16,7 +16,7 @@ import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
 from hptune.ask_tell import session as session_module
-from hptune.ask_tell.session import Session
+from hptune.ask_tell.session import MasterWaitsError, Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
@@ -31,7 +31,14 @@ from hptune.core.messages import (
 from hptune.core.resources import Capacity, Resources
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
-from hptune.errors import NoTrialError, StudyError, StudyOverError, TrialOverError
+from hptune.errors import (
+    NoTrialError,
+    StudyError,
+    StudyLockedError,
+    StudyOverError,
+    TrialOverError,
+)
+from hptune.master import run
 from hptune.master.programs import follows
 from hptune.master.replay import replay
 from hptune.storage.asking import new_request
@@ -257,6 +264,30 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert hptune.open_study(path).ask().number == 0
     assert sum(isinstance(each, StudyOpened) for each in events(path)) == 3
     assert replay(StudyDirectory(path)).difference is None
+
+
+def test_programs_wait_for_the_next_job_of_a_master(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = opened(path)
+    trial = study.ask()
+    with beside(path):
+        pass  # its job is over
+    answers = iter([True, True, True, True, False])
+
+    def refuse(directory: StudyDirectory) -> None:
+        if next(answers):
+            raise StudyLockedError(f"the master of {directory} is Slurm job 7")
+
+    monkeypatch.setattr(run, "refuse_second_master", refuse)
+    trial.report(1, loss=0.5)
+    assert hptune.open_study(path).asked_trial(0).tell().state is COMPLETE
+    with pytest.raises(MasterWaitsError, match="is Slurm job 7"):
+        study.ask()
+    with pytest.raises(MasterWaitsError, match="is Slurm job 7"):
+        hptune.open_study(path, trials=9)
+    assert next(study.trials_to_run()).number == 1
+    assert next(answers, None) is None
 
 
 def test_a_study_is_closed_once_by_any_number_of_programs(path: Path) -> None:
