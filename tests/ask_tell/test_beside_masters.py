@@ -16,7 +16,7 @@ import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
 from hptune.ask_tell import session as session_module
-from hptune.ask_tell.session import MasterWaitsError, Session
+from hptune.ask_tell.session import MasterRunsError, MasterWaitsError, Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
@@ -288,6 +288,19 @@ def test_programs_wait_for_the_next_job_of_a_master(
         hptune.open_study(path, trials=9)
     assert next(study.trials_to_run()).number == 1
     assert next(answers, None) is None
+
+
+def test_a_study_that_its_first_master_has_yet_to_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "open", lambda *_: None)
+        opened(path)
+    with StudyDirectory(path).acquire():
+        assert [each.name for each in hptune.open_study(path, SPACE).space] == [*SPACE]
+        for change in ({"trials": 9}, {"space": {"x": SPACE["x"]}, "accept_space": True}):
+            with pytest.raises(MasterRunsError):
+                hptune.open_study(path, **change)  # type: ignore[arg-type]
 
 
 def test_a_study_is_closed_once_by_any_number_of_programs(path: Path) -> None:

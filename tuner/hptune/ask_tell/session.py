@@ -498,7 +498,9 @@ class Session:
     def _begun(self, facts: StudyFacts) -> tuple[Past, FollowedSearch]:
         """Return a study and its search before its first event."""
         past = Past.begin(self.directory, facts)
-        return past, FollowedSearch(stored_sampler(past.settings, past.facts))
+        search = FollowedSearch(stored_sampler(past.settings, past.facts))
+        search.space = SearchSpace.from_json(facts["space"])
+        return past, search
 
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
