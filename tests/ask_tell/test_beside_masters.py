@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.messages import (
+    AttemptEnded,
     AttemptStarted,
     Event,
     StudyClosed,
@@ -29,6 +31,7 @@ from hptune.core.messages import (
     WorkerJoined,
 )
 from hptune.core.resources import Capacity, Resources
+from hptune.core.space.space import SearchSpace
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import (
@@ -41,6 +44,8 @@ from hptune.errors import (
 from hptune.master import run
 from hptune.master.programs import follows
 from hptune.master.replay import replay
+from hptune.master.resume_checks import Past
+from hptune.master.user_requests import UserRequests
 from hptune.storage.asking import new_request
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
@@ -431,6 +436,28 @@ def test_two_results_at_once_are_one_result(path: Path) -> None:
     assert "a trial is told once" in str(fault)
     assert trial.number == 0
     check_whole(path)
+
+
+def test_an_attempt_ends_once_while_the_engine_is_told_nothing(path: Path) -> None:
+    """As while a master measures the steps by which it chooses the devices of a trial."""
+    study = opened(path)
+    study.ask()
+    AskedStudy(study.session, lease_seconds=0.001).ask()
+    directory = StudyDirectory(path)
+    past = Past.begin(directory, LedgerReader(directory).facts())
+    past.read(events(path))
+    users = UserRequests(directory.requests, past.engine, SearchSpace, lambda _, new: new, "mine")
+    ended = list[AttemptId]()
+    for loss in (1.0, 2.0):
+        told = encode_event(AttemptEnded(0.0, AttemptId(0, 0), result(loss)))
+        asked = new_request(UserAction.TRAIN, tool="a test")
+        directory.requests.append(replace(asked, event=told, master="mine"))
+        new = users(time.time())
+        ended += [each.attempt for each in new if isinstance(each, AttemptEnded)]
+    assert sorted(ended) == [AttemptId(0, 0), AttemptId(1, 0)]
+    assert [each.refused for each in new if isinstance(each, UserRequested)] == [
+        "the trial is over"
+    ]
 
 
 def test_trials_of_several_nodes_are_for_a_masters_workers() -> None:
