@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,11 +17,12 @@ import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
 from hptune.ask_tell import session as session_module
-from hptune.ask_tell.session import Session
+from hptune.ask_tell.session import MasterRunsError, MasterWaitsError, Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.messages import (
+    AttemptEnded,
     AttemptStarted,
     Event,
     StudyClosed,
@@ -29,11 +31,21 @@ from hptune.core.messages import (
     WorkerJoined,
 )
 from hptune.core.resources import Capacity, Resources
+from hptune.core.space.space import SearchSpace
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
-from hptune.errors import NoTrialError, StudyError, StudyOverError, TrialOverError
+from hptune.errors import (
+    NoTrialError,
+    StudyError,
+    StudyLockedError,
+    StudyOverError,
+    TrialOverError,
+)
+from hptune.master import run
 from hptune.master.programs import follows
 from hptune.master.replay import replay
+from hptune.master.resume_checks import Past
+from hptune.master.user_requests import UserRequests
 from hptune.storage.asking import new_request
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
@@ -259,6 +271,43 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert replay(StudyDirectory(path)).difference is None
 
 
+def test_programs_wait_for_the_next_job_of_a_master(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = opened(path)
+    trial = study.ask()
+    with beside(path):
+        pass  # its job is over
+    answers = iter([True, True, True, True, False])
+
+    def refuse(directory: StudyDirectory) -> None:
+        if next(answers):
+            raise StudyLockedError(f"the master of {directory} is Slurm job 7")
+
+    monkeypatch.setattr(run, "refuse_second_master", refuse)
+    trial.report(1, loss=0.5)
+    assert hptune.open_study(path).asked_trial(0).tell().state is COMPLETE
+    with pytest.raises(MasterWaitsError, match="is Slurm job 7"):
+        study.ask()
+    with pytest.raises(MasterWaitsError, match="is Slurm job 7"):
+        hptune.open_study(path, trials=9)
+    assert next(study.trials_to_run()).number == 1
+    assert next(answers, None) is None
+
+
+def test_a_study_that_its_first_master_has_yet_to_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "open", lambda *_: None)
+        opened(path)
+    with StudyDirectory(path).acquire():
+        assert [each.name for each in hptune.open_study(path, SPACE).space] == [*SPACE]
+        for change in ({"trials": 9}, {"space": {"x": SPACE["x"]}, "accept_space": True}):
+            with pytest.raises(MasterRunsError):
+                hptune.open_study(path, **change)  # type: ignore[arg-type]
+
+
 def test_a_study_is_closed_once_by_any_number_of_programs(path: Path) -> None:
     study = opened(path)
     trial = study.ask()
@@ -387,6 +436,28 @@ def test_two_results_at_once_are_one_result(path: Path) -> None:
     assert "a trial is told once" in str(fault)
     assert trial.number == 0
     check_whole(path)
+
+
+def test_an_attempt_ends_once_while_the_engine_is_told_nothing(path: Path) -> None:
+    """As while a master measures the steps by which it chooses the devices of a trial."""
+    study = opened(path)
+    study.ask()
+    AskedStudy(study.session, lease_seconds=0.001).ask()
+    directory = StudyDirectory(path)
+    past = Past.begin(directory, LedgerReader(directory).facts())
+    past.read(events(path))
+    users = UserRequests(directory.requests, past.engine, SearchSpace, lambda _, new: new, "mine")
+    ended = list[AttemptId]()
+    for loss in (1.0, 2.0):
+        told = encode_event(AttemptEnded(0.0, AttemptId(0, 0), result(loss)))
+        asked = new_request(UserAction.TRAIN, tool="a test")
+        directory.requests.append(replace(asked, event=told, master="mine"))
+        new = users(time.time())
+        ended += [each.attempt for each in new if isinstance(each, AttemptEnded)]
+    assert sorted(ended) == [AttemptId(0, 0), AttemptId(1, 0)]
+    assert [each.refused for each in new if isinstance(each, UserRequested)] == [
+        "the trial is over"
+    ]
 
 
 def test_trials_of_several_nodes_are_for_a_masters_workers() -> None:

@@ -83,6 +83,10 @@ class MasterRunsError(StudyLockedError):
         self.owner = owner
 
 
+class MasterWaitsError(StudyLockedError, NoTrialError):
+    """The study goes on when its next master's job starts; until then no trial begins."""
+
+
 @dataclass(frozen=True, slots=True)
 class GivenTrial:
     """A trial that a program gets.
@@ -137,13 +141,14 @@ class Session:
 
         Raises:
             UsageError: The study cannot be changed so.
-            StudyError: A master runs the study and something changes, or it cannot be written.
+            StudyError: A master runs the study, or its job waits, and something changes; or it
+                cannot be written.
         """
         with self._guard:
             try:
                 with self.locked() as lock:
                     self._latest = self._open(self._caught_up(lock), lock, changes, found)
-            except MasterRunsError:
+            except (MasterRunsError, MasterWaitsError):
                 self._latest = study = self._seen()
                 if not _is_same(_plan(study, changes, found), study):
                     raise
@@ -496,7 +501,9 @@ class Session:
     def _begun(self, facts: StudyFacts) -> tuple[Past, FollowedSearch]:
         """Return a study and its search before its first event."""
         past = Past.begin(self.directory, facts)
-        return past, FollowedSearch(stored_sampler(past.settings, past.facts))
+        search = FollowedSearch(stored_sampler(past.settings, past.facts))
+        search.space = SearchSpace.from_json(facts["space"])
+        return past, search
 
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
@@ -508,9 +515,7 @@ class Session:
         past = study.past
         with self._recorded(study):
             if not study.is_open:
-                from ..master.run import refuse_second_master  # loads what runs trials
-
-                refuse_second_master(self.directory)
+                self._refuse_second_master()
                 study.happen(*recovered(past, study.now()))
             plan = _plan(study, changes, found)
             if study.is_open and study.finish is None and _is_same(plan, study):
@@ -525,6 +530,14 @@ class Session:
         study.ledger.close()
         self._study = self._read(lock)
         return self._study
+
+    def _refuse_second_master(self) -> None:
+        from ..master.run import refuse_second_master  # loads what runs trials
+
+        try:
+            refuse_second_master(self.directory)
+        except StudyLockedError as error:
+            raise MasterWaitsError(error.message) from None
 
 
 def open_again(directory: StudyDirectory, changes: Changes) -> str:

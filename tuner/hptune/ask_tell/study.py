@@ -29,14 +29,16 @@ from ..training.context import explains_its_call
 from ..user_code.model_file import Found, ObjectiveSource
 from ..worker.dask.versions import installed
 from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
-from .session import Session
+from .session import MasterWaitsError, Session
 from .spaces import read_space
 from .trial import AskedTrial
 
 LEASE_SECONDS = 3600.0
 
 _ARGUMENTS = {each.argument: each.name for each in SETTINGS}
-_MOST_WAIT_SECONDS = 5.0
+_ASKS_SECONDS = 5.0
+_ASKS_SLURM_SECONDS = 60.0
+"""How long a program waits at most before it asks again; Slurm must not be asked often."""
 _AS_ASKED = (
     FinishReason.DONE,
     FinishReason.EXHAUSTED,
@@ -176,8 +178,8 @@ class AskedStudy(Study):
         """Yield one trial after the other until the study is over.
 
         A trial that the loop did not tell is told by what it has reported. While other programs
-        have all trials that are left, this waits. It warns if failures or a user have stopped the
-        study.
+        have all trials that are left, or the job of the study's master waits, this waits. It warns
+        if failures or a user have stopped the study.
         """
         seconds = 0.1
         while True:
@@ -187,9 +189,10 @@ class AskedStudy(Study):
                 if (finish := self.session.finish) and finish.finish_reason not in _AS_ASKED:
                     warnings.warn(over.message, stacklevel=2)
                 return
-            except NoTrialError:
+            except NoTrialError as none:
                 time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - not all at once
-                seconds = min(2 * seconds, _MOST_WAIT_SECONDS)
+                most = _ASKS_SLURM_SECONDS if isinstance(none, MasterWaitsError) else _ASKS_SECONDS
+                seconds = min(2 * seconds, most)
                 continue
             seconds = 0.1
             try:

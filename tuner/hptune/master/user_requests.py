@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..core.attempt import AttemptId
@@ -33,6 +33,8 @@ class UserRequests:
         sized: Returns the suggestions with the resources that they ask for.
         token: The master's, which programs name.
         accepted: The configurations that were added; those that are no trials yet will be.
+        over: The attempts of programs whose ends were returned. The engine may learn of them later,
+            as after the measurement of training steps.
     """
 
     file: RequestFile
@@ -41,6 +43,7 @@ class UserRequests:
     sized: Callable[[SearchSpace, Sequence[Suggestion]], Sequence[Suggestion]]
     token: str = ""
     accepted: list[Params] = field(default_factory=list)
+    over: set[AttemptId] = field(default_factory=set)
 
     def __call__(self, now: float) -> list[Event]:
         """Return the answers to the requests since the last call.
@@ -49,29 +52,31 @@ class UserRequests:
             now: The present time, in seconds since the epoch.
         """
         events = list[Event]()
-        told, over = set[AttemptId](), set[AttemptId]()
+        told = set[AttemptId]()
         for request in self.file.read():
             if request.action is not UserAction.TRAIN:
                 events.append(self._answer(request, now))
             elif request.master == self.token:
-                new = self._trained(request, now, over)
+                new = self._trained(request, now)
                 told.update(each.attempt for each in new if isinstance(each, Told))
-                over.update(each.attempt for each in new if isinstance(each, AttemptEnded))
+                self._note_ends(new)
                 events += new
             # Else its program has learned that the earlier master has ended, and asks again.
-        lost = past_leases(self.engine, now, told=told)
+        lost = past_leases(self.engine, now, told=told | self.over)
+        self._note_ends(lost)
         return [*events, *without_trial(self.engine, now), *lost]
 
-    def _trained(
-        self, request: UserRequest, now: float, over: Collection[AttemptId]
-    ) -> Sequence[Event]:
-        """Return what a program lets happen; the engine does not know yet what is `over`."""
+    def _note_ends(self, events: Sequence[Event]) -> None:
+        self.over.update(each.attempt for each in events if isinstance(each, AttemptEnded))
+
+    def _trained(self, request: UserRequest, now: float) -> Sequence[Event]:
+        """Return what a program lets happen."""
         answer = UserRequested(now, request.name, request.action, request.by)
         event = None
         with contextlib.suppress(StudyError):
             event = decode_event(*request.event or ("", ""))
         try:
-            return [*follows(self.engine, event, now, over=over), answer]
+            return [*follows(self.engine, event, now, over=self.over), answer]
         except HptuneError as error:
             if isinstance(error, UsageError):
                 log.warning("A request of %s is refused: %s", request.by, error)
