@@ -50,6 +50,14 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert broken(page) == ["no.md", "#two", "no.png"]
 
 
+def test_no_page_installs_hptune_from_an_index() -> None:
+    """It is in none yet, so its name is free for another package."""
+    by_name = re.compile(
+        r"pip install (?!--no-index)[^`\n#]*?(?<![\w./-])hptune(?:\[[\w,]+\])?'?(?![\w @])"
+    )
+    assert [str(page) for page in DOCUMENTS if by_name.search(page.read_text())] == []
+
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

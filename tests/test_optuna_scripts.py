@@ -450,6 +450,28 @@ def test_a_trial_declares_what_others_have_declared() -> None:
         study.optimize(lambda trial: trial.suggest_float("x", 20, 30), n_trials=1)
 
 
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_a_trial_has_what_it_suggested_and_no_more(
+    is_pruned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def objective(trial: Any) -> float:
+        if trial.suggest_categorical("kind", ["a", "b"]) == "a":
+            trial.suggest_float("of_a", 0, 1)
+        if is_pruned and trial.number:
+            raise hptune.optuna.TrialPruned
+        return 1.0
+
+    hptune.optuna.logging.set_verbosity(hptune.optuna.logging.INFO)
+    study = hptune.optuna.create_study(sampler=hptune.optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=8)
+    assert [trial.params["kind"] for trial in study.trials].count("b") > 1
+    lines = [each for each in caplog.records if each.getMessage().startswith("trial")]
+    for trial, line in zip(study.trials, lines, strict=True):
+        assert ("of_a" in trial.params) == (trial.params["kind"] == "a")
+        assert line.levelname == "INFO"
+        assert line.getMessage().endswith(str(trial.params))
+
+
 def test_modules_are_imported_by_their_names() -> None:
     names: dict[str, Any] = {}
     for line in (

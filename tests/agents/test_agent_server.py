@@ -155,6 +155,11 @@ def test_a_client_runs_a_whole_study(call: Driver, model: str, folder: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_list_without_studies_is_no_error(call: Driver, folder: Path) -> None:
+    (folder / "studies").rmdir()
+    assert call("status").text == "no study exists yet"
+
+
 def test_a_study_that_fails_says_what_would_help(call: Driver, model: str) -> None:
     Path(model).write_text(MODEL.replace("BROKEN = False", "BROKEN = True"))
     settings = {**GIVEN, "first": 2}

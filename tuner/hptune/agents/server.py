@@ -88,6 +88,8 @@ class Agent:
     def status(self, study: str = "", cursor: int = 0) -> str:
         """Show the state of a study and why trials failed; without a study, list the studies."""
         if not study:
+            if not any(self._limits.studies.glob("*/")):
+                return "no study exists yet"
             return self._command("list", "--", str(self._limits.studies), cursor=cursor)
         return self._command("status", "--", str(self._limits.study(study)), cursor=cursor)
 

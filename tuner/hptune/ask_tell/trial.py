@@ -152,7 +152,8 @@ class AskedTrial(TrialContext):
     def end(self, ending: Ending) -> Trial:
         """End the attempt."""
         used: ParametersUsed | None = None
-        if "hp" in self.__dict__ and ending.cause is Cause.RETURNED and not self.has_read_params:
+        has_asked_all = ending.cause in (Cause.RETURNED, Cause.PRUNED)
+        if "hp" in self.__dict__ and has_asked_all and not self.has_read_params:
             used = self._used(is_over=True)
         trial = self.session.end(self.attempt, ending, used)
         self.is_over = True

@@ -321,9 +321,9 @@ class Study(optuna.study.Study):
 
     def _show(self, number: int) -> None:
         trial = self.hptune_study.trial(number)
-        show = logger.info if trial.state is State.COMPLETE else logger.warning
-        result = trial.reason if trial.value is None else ", ".join(map(str, trial.values))
-        show("trial %d %s: %s, %s", number, str(trial.state).lower(), result, trial.params)
+        show = logger.warning if trial.state is State.FAILED else logger.info
+        result = ", ".join(map(str, trial.values)) or trial.reason or "no result"
+        show("trial %d %s: %s, %s", number, str(trial.state).lower(), result, trial.used)
 
 
 def _pruned(trial: AskedTrial) -> Ending:
