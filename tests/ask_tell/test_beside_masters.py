@@ -305,7 +305,7 @@ def test_a_study_that_its_first_master_has_yet_to_open(
         assert [each.name for each in hptune.open_study(path, SPACE).space] == [*SPACE]
         for change in ({"trials": 9}, {"space": {"x": SPACE["x"]}, "accept_space": True}):
             with pytest.raises(MasterRunsError):
-                hptune.open_study(path, **change)  # type: ignore[arg-type]
+                hptune.open_study(path, **change)
 
 
 def test_a_study_is_closed_once_by_any_number_of_programs(path: Path) -> None:
