@@ -203,12 +203,15 @@ class Session:
             settings = {"trials": total} | ({"start_points": points} if points else {})
             self._latest = self._open(study, lock, Changes(settings=settings), None)
 
-    def end_gone(self) -> None:
-        """End the attempts of processes of this machine that were killed; others get the trials."""
+    def end_gone(self, *, lease_seconds: float) -> None:
+        """End attempts under this lease whose processes, of this machine, are gone.
+
+        Those of `hptune ask`, which is gone at once, have another lease.
+        """
         gone = [
             AttemptEnded(time.time(), each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
             for each in self._call([]).engine.leased.values()
-            if _is_gone(each.attempt)
+            if each.lease_seconds == lease_seconds and _is_gone(each.attempt)
         ]
         with contextlib.suppress(TrialOverError):  # another process has ended it
             self._call(gone)

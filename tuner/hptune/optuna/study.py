@@ -44,7 +44,7 @@ __getattr__ = beside(globals(), optuna.study)
 _WHERE = "a study of hptune.optuna"
 _LABELS = "labels"
 """The folder with the choices that the study has as texts."""
-_LEASE = "7d"
+_LEASE_SECONDS = 7 * 86_400.0
 """How long a trial may report nothing: those of Optuna need not report."""
 _MANY = 1000
 """Trials that an endless study is enlarged by at a time."""
@@ -78,7 +78,7 @@ class Study(optuna.study.Study):
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.study_name = directory.name
         self.folder = directory.absolute() / "optuna"
-        self.hptune_study = open_study(directory, lease=_LEASE, **settings)
+        self.hptune_study = open_study(directory, lease=_LEASE_SECONDS, **settings)
         self.enqueued: list[Mapping[str, Any]] = []
         self.is_stopped = False
         self._objectives = self.hptune_study.goals.objectives
@@ -183,7 +183,7 @@ class Study(optuna.study.Study):
             if self.is_stopped or begun >= most or time.monotonic() >= until:
                 raise StudyOverError("this call of optimize is over")
             if (trial := self._next(int(min(most - begun, _MANY)))) is None:
-                self.hptune_study.session.end_gone()
+                self.hptune_study.session.end_gone(lease_seconds=_LEASE_SECONDS)
             else:
                 begun += 1
             return trial
