@@ -516,6 +516,19 @@ def test_the_trial_of_a_killed_script_is_tried_by_the_next_one() -> None:
     assert {each.state for each in study.trials} == {TrialState.COMPLETE}
 
 
+def test_a_trial_that_the_command_line_has_is_left_to_it() -> None:
+    grid_study().hptune_study.session.enlarge(3)
+    asking = multiprocessing.get_context("fork").Process(
+        target=lambda: hptune.open_study("grid.studies/grid").ask()  # as `hptune ask` does
+    )
+    asking.start()
+    asking.join()
+    study = grid_study()
+    study.optimize(square, timeout=1.5)
+    states = [each.state for each in study.trials]
+    assert states == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.COMPLETE]
+
+
 def test_a_study_that_another_process_creates_at_the_same_moment_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
