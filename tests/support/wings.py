@@ -67,7 +67,7 @@ WINGS = {
             "hptune.cli.running": "`hptune resume` opens a study without code to programs",
             "hptune.cli.asking": "`hptune stop` ends a study that programs have open",
         },
-        uses=("programs",),
+        uses=("programs", "slurm"),
     ),
     "agents": Wing(("hptune.agents", "hptune.cli.mcp"), uses=("slurm", "other tools")),
     "optuna": Wing(("hptune.optuna",), uses=("ask and tell", "pages")),
