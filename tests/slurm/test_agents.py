@@ -10,7 +10,7 @@ from hptune.agents.server import Agent
 from hptune.study.study import Study
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, states
-from slurm_studies import SLICES, go, model
+from slurm_studies import SLICES, go, model, reached
 
 LIMITS = """
 studies = "studies"
@@ -50,7 +50,7 @@ def call(hptune: Hptune, slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -
 def test_an_agent_starts_stops_and_resumes_a_study_and_submits_nothing_twice(
     call: Driver, hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
-    model(hptune, epochs=20, seconds=0.1)
+    model(hptune, epochs=1000, seconds=0.1)
     start = {"model_file": "model.py", "settings": GIVEN}
     planned = call("start", **start)
     name = planned.study
@@ -65,12 +65,13 @@ def test_an_agent_starts_stops_and_resumes_a_study_and_submits_nothing_twice(
     assert "exists or runs" in call("start", **start, token=planned.token).text
     assert masters(slurm) == [master]
 
-    first = call("wait", study=name, until="trial", timeout_seconds=200)
-    assert "trial 0: complete" in first.text
+    waited = call("wait", study=name, until="trial", timeout_seconds=1)
+    assert "did not happen" in waited.text
+    study = hptune.directory / "studies" / name
+    wait_until(lambda: reached(study, 2), "a trial under way")
     assert not call("stop", study=name).is_error
     wait_until(lambda: not slurm.jobs(), "an empty queue")
-    study = hptune.directory / "studies" / name
-    assert "WAITING" in states(study)
+    assert states(study) == {"WAITING": 1}
     assert "exists or runs" in call("start", **start, token=planned.token).text
 
     go(hptune)
