@@ -177,9 +177,17 @@ def test_what_is_within_the_limits_is_allowed(
         ({"budget": "2gpu-h"}, "give gpus-per-trial, a number above 0"),
         ({"budget": "2gpu-h", "gpus-per-trial": "auto"}, "give gpus-per-trial, a number above 0"),
         ({"gpus-per-trial": 1}, "give gpus-per-trial=0"),
+        ({"gpus-per-trial": "auto"}, "give gpus-per-trial=0"),
+        (
+            {"budget": "2gpu-h", "gpus-per-trial": 0.001},
+            "trials of 0.001 GPUs and 1 cores may hold 2000 core hours in 2 GPU hours; 8 are left",
+        ),
+        ({"budget": "2gpu-h", "gpus-per-trial": 1, "cpus-per-trial": 5}, "10 core hours"),
         ({"slurm": "slurm.toml", "max-jobs": 1}, "allowed are none"),
         ({"cluster": "local"}, "'cluster' is unknown here"),
         ({"python": "/bin/sh"}, "'python' is unknown here"),
+        ({"notify": "rm -r /"}, "'notify' is unknown here"),
+        ({"mirror": "os:system"}, "'mirror' is unknown here"),
         ({"entry": "x"}, "'entry' is unknown here"),
         ({"command": "rm -r /"}, "'command' is unknown here"),
         ({"study": "/etc"}, "'study' is unknown here"),
@@ -225,6 +233,16 @@ def test_with_files_of_slurm_trials_run_there_only(
         return
     with pytest.raises(UsageError, match=said):
         checked(limits, folder, given)
+
+
+def test_limits_without_gpu_hours_give_no_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    limits = read_limits(written(folder, FILE.replace(', "2gpu-h"', "")))
+    checked(limits, folder, {})
+    with pytest.raises(UsageError, match="give gpus-per-trial=0"):
+        checked(limits, folder, {"gpus-per-trial": 4})
 
 
 def test_device_hours_of_other_studies_are_not_given_again(limits: Limits, folder: Path) -> None:

@@ -7,20 +7,27 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
+import anyio
 import pytest
 from mcp import Client
 
+from agent_driver import Answer, Driver
+from fake_study import attempt, trial
 from hptune.agents import plans
 from hptune.agents.limits import read_limits
 from hptune.agents.plans import Planner
 from hptune.agents.server import CALLS_PER_MINUTE, Agent
+from hptune.clusters.slurm_master import Masters
 from hptune.errors import UsageError
 from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
+from real_runs import is_alive
+from stored_study import stored
 
 LIMITS = """
 studies = "studies"
@@ -43,36 +50,6 @@ OBJECTIVE = "loss:min"
 BROKEN = False
 """
 GIVEN = {"trials": 4, "timeout": "5m", "budget": "0.5core-h"}
-
-
-class Answer(NamedTuple):
-    text: str
-    is_error: bool
-
-
-class Driver:
-    """A client of a server in this process; it checks that every answer is short."""
-
-    def __init__(self, agent: Agent, *, read_only: bool = False) -> None:
-        self.server = agent.server(read_only=read_only)
-
-    def tools(self) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            async with Client(self.server) as client:
-                return {each.name: each for each in (await client.list_tools()).tools}
-
-        return asyncio.run(ask())
-
-    def __call__(self, tool: str, **arguments: Any) -> Answer:
-        async def ask() -> Answer:
-            async with Client(self.server) as client:
-                result = await client.call_tool(tool, arguments)
-                (content,) = result.content
-                return Answer(content.text, bool(result.is_error))  # type: ignore[union-attr]
-
-        answer = asyncio.run(ask())
-        assert len(answer.text.encode()) <= 2048
-        return answer
 
 
 @pytest.fixture
@@ -101,17 +78,6 @@ def model(folder: Path) -> str:
     return str(folder / "models/model.py")
 
 
-def token_of(answer: Answer) -> str:
-    assert "Nothing was started" in answer.text
-    return answer.text.partition("token='")[2].rstrip("'")
-
-
-def study_of(answer: Answer) -> str:
-    found = re.search(r"study: (\S+)", answer.text)
-    assert found is not None
-    return found[1]
-
-
 def test_each_tool_has_its_schema_and_a_read_only_server_changes_nothing(agent: Agent) -> None:
     tools = Driver(agent).tools()
     assert [*tools] == [
@@ -128,7 +94,7 @@ def test_a_client_runs_a_whole_study(call: Driver, model: str, folder: Path) -> 
     planned = call("start", model_file=model, settings={**GIVEN, "first": 2, "seed": 1})
     assert "at most 4 trials, the first 2 of them before all others; 0.5 core hours" in planned.text
     assert not [*(folder / "studies").glob("model-*")]
-    name, token = study_of(planned), token_of(planned)
+    name, token = planned.study, planned.token
     arguments = {"model_file": model, "settings": {"seed": 1, "first": 2, **GIVEN}, "token": token}
     begun = call("start", **arguments)
     assert begun == Answer(f"the study {name} runs", is_error=False)
@@ -144,7 +110,7 @@ def test_a_client_runs_a_whole_study(call: Driver, model: str, folder: Path) -> 
     assert not call("note", study=name, text="--tag=x @/etc/passwd", number=1).is_error
 
     more = call("resume", study=name, settings={"trials": 5})
-    again = {"study": name, "settings": {"trials": 5}, "token": token_of(more)}
+    again = {"study": name, "settings": {"trials": 5}, "token": more.token}
     assert not call("resume", **again).is_error
     assert "done: 5/5 trials" in call("wait", study=name, timeout_seconds=60).text
     assert "token is not of this request" in call("resume", **again).text
@@ -164,8 +130,8 @@ def test_a_study_that_fails_says_what_would_help(call: Driver, model: str) -> No
     Path(model).write_text(MODEL.replace("BROKEN = False", "BROKEN = True"))
     settings = {**GIVEN, "first": 2}
     planned = call("start", model_file=model, settings=settings)
-    name = study_of(planned)
-    call("start", model_file=model, settings=settings, token=token_of(planned))
+    name = planned.study
+    call("start", model_file=model, settings=settings, token=planned.token)
     ended = call("wait", study=name, timeout_seconds=60).text
     assert "the first 2 trials all failed the same way" in ended
     assert "No module named 'no_such_module'" in call("status", study=name).text
@@ -209,6 +175,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         ("enqueue", {"study": "none", "params": {"x": 1}}),
         ("stop", {"study": "link"}),
         ("remove", {"study": "none"}),
+        ("x" * 100_000, {"study": "none"}),
     ],
 )
 def test_a_hostile_client_gets_nowhere(
@@ -261,10 +228,10 @@ def test_no_link_leads_what_is_written_elsewhere(
     call: Driver, folder: Path, model: str, name: str
 ) -> None:
     planned = call("start", model_file=model, settings=GIVEN)
-    link = folder / "studies" / name.replace("STUDY", study_of(planned))
+    link = folder / "studies" / name.replace("STUDY", planned.study)
     link.unlink(missing_ok=True)
     link.symlink_to(folder / "limits.toml")
-    answer = call("start", model_file=model, settings=GIVEN, token=token_of(planned))
+    answer = call("start", model_file=model, settings=GIVEN, token=planned.token)
     assert "is a link" in answer.text
     assert (folder / "limits.toml").read_text() == LIMITS
 
@@ -281,13 +248,23 @@ PENDING, GONE = SimpleNamespace(is_gone=False), SimpleNamespace(is_gone=True)
         (None, "--budget=1core-h", "at most 0core-h"),  # Slurm does not answer
         (PENDING, "no budget", "at most 0core-h"),
         (PENDING, "--budget=1gpu-h", ""),
+        (PENDING, "--budget 0.6core-h", "at most 0.4core-h"),
+        (PENDING, "'--budget=0.6 core-hours'", "at most 0.4core-h"),
+        (PENDING, "--budget '0.6 core-h' x", "at most 0.4core-h"),
+        (PENDING, "--budget none", "at most 0core-h"),
     ],
 )
 def test_a_study_in_the_queue_holds_its_budget(
-    folder: Path, model: str, job: Any, script: str, said: str
+    folder: Path,
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    job: Any,
+    script: str,
+    said: str,
 ) -> None:
     planner = Planner(read_limits(folder / "limits.toml"))
-    planner._masters = SimpleNamespace(job_of=lambda _: job)  # type: ignore[assignment]
+    monkeypatch.setattr(Masters, "job_of", lambda *_: job)
     (folder / "studies/queued/jobs").mkdir(parents=True)
     (folder / "studies/queued/jobs/master.sbatch").write_text(f"python -m hptune run {script}\n")
     if not said:
@@ -295,6 +272,44 @@ def test_a_study_in_the_queue_holds_its_budget(
         return
     with pytest.raises(UsageError, match=said):
         planner.new(model, GIVEN)
+
+
+def test_what_ran_when_a_master_was_killed_does_not_count_for_ever(
+    folder: Path, model: str
+) -> None:
+    running = attempt(0, outcome=None, ended_at=None)
+    stored(folder / "studies/killed", [trial(0)], [running])
+    assert Planner(read_limits(folder / "limits.toml")).new(model, GIVEN).cost
+
+
+def test_a_client_that_cancels_its_waits_can_call_again(
+    agent: Agent, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = folder / "python"
+    sleeper.write_text(f"#!/bin/sh\necho $$ >> {folder}/pids\nexec sleep 60\n")
+    sleeper.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(sleeper))
+    pids = folder / "pids"
+
+    async def ask() -> str:
+        async with Client(agent.server()) as client:
+            async with anyio.create_task_group() as waits:
+                for _ in range(4):
+                    waits.start_soon(client.call_tool, "wait", {"study": "a"})
+                while not pids.exists() or len(pids.read_text().split()) < 4:
+                    await anyio.sleep(0.02)
+                waits.cancel_scope.cancel()
+            answer = ""
+            while not answer or "calls run" in answer:
+                await anyio.sleep(0.1)
+                result = await client.call_tool("output", {"study": "..", "number": 0})
+                answer = str(result.content)
+            return answer
+
+    began = time.monotonic()
+    assert "name of a folder in the studies" in asyncio.run(ask())
+    assert time.monotonic() - began < 30
+    assert not any(is_alive(int(pid)) for pid in pids.read_text().split())
 
 
 def test_no_more_studies_run_at_once_than_allowed(
@@ -323,7 +338,7 @@ def test_a_start_that_failed_can_be_repeated(
     call: Driver, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = call("start", model_file=model, settings=GIVEN)
-    again = {"model_file": model, "settings": GIVEN, "token": token_of(planned)}
+    again = {"model_file": model, "settings": GIVEN, "token": planned.token}
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/bin/false")
         assert "exit code 1" in call("start", **again).text

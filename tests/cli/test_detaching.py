@@ -297,8 +297,11 @@ def test_a_python_that_only_the_job_has_is_left_to_it(cli: InProcess) -> None:
 
 
 @pytest.mark.usefixtures("slurm")
-def test_a_requeued_job_retries_failed_trials_once(cli: InProcess) -> None:
-    python = cli.file("python", '#!/bin/sh\necho "$@"\n')
+def test_a_requeued_job_retries_failed_trials_and_notes_its_agent_once(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPTUNE_AGENT", "claude")
+    python = cli.file("python", '#!/bin/sh\necho "$@" "by $HPTUNE_AGENT"\n')
     python.chmod(0o700)
     with (cli.directory / "slurm.toml").open("a") as file:
         file.write(f"[master]\npython = '{python}'\n")
@@ -317,10 +320,10 @@ def test_a_requeued_job_retries_failed_trials_once(cli: InProcess) -> None:
         )
         return ran.stdout.partition(" hptune ")[2].strip()
 
-    again = f"resume {study} --trials 20"
-    assert command(0, age=10.0) == f"resume {study} --retry-failed --trials 20"
-    assert command(1, age=10.0) == f"resume {study} --retry-failed --trials 20"
-    assert command(1, age=-10.0) == again
+    first = f"resume {study} --retry-failed --trials 20 by claude"
+    assert command(0, age=10.0) == first
+    assert command(1, age=10.0) == first
+    assert command(1, age=-10.0) == f"resume {study} --trials 20 by"
 
 
 @pytest.mark.usefixtures("slurm")

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -126,6 +127,40 @@ def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
     assert [in_list(cli), in_status(cli)] == ["queued"] * 2
     shown(commands, cli.study())
     assert [in_list(cli), in_status(cli)] == ["done"] * 2
+
+
+@pytest.mark.parametrize(
+    ("ended", "slurm_shows", "age", "code"),
+    [
+        ("none yet", "PENDING", 0.0, 4),
+        ("none yet", "RUNNING", 0.0, 4),  # it reads the model now
+        ("none yet", None, 0.0, 4),
+        ("none yet", "", 0.0, 2),
+        (STOPPED, "PENDING", 0.0, 4),  # after `hptune resume --detach`
+        (STOPPED, "RUNNING", 9.0, 4),
+        (STOPPED, "RUNNING", -9.0, 0),  # it has ended, and its job ends
+        (STOPPED, "", 9.0, 0),
+    ],
+)
+def test_wait_waits_for_a_master_in_the_queue(
+    cli: InProcess,
+    commands: Commands,
+    *,
+    ended: Any,
+    slurm_shows: str | None,
+    age: float,
+    code: int,
+) -> None:
+    study = detached(cli)
+    if slurm_shows is None:
+        commands.make("squeue", "exit 1")
+    else:
+        shown(commands, study, slurm_shows)
+    if ended != "none yet":
+        typical(study, ended=ended)
+        written = (study / "study.db").stat().st_mtime + age
+        os.utime(study / "jobs" / "master.sbatch", (written, written))
+    assert cli("wait", study, "--timeout", "0.1s").code == code
 
 
 def test_slurm_is_asked_once_for_all_studies(cli: InProcess, commands: Commands) -> None:

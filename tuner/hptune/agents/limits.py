@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -125,11 +126,19 @@ class Limits:
             most = " or ".join(f"{hours:.6g}{device}-h" for device, hours in left.items())
             raise UsageError(f"budget is {shown}; at most {most} is left of the limits")
         # A budget counts one kind of device, and the other one must not be used without a limit.
-        gpus = settings.fixed_gpus
-        if budget.device is Device.GPU and not gpus:
+        gpus, cpus = settings.fixed_gpus, settings.cpus_per_trial or 1
+        if budget.device is Device.CORE:
+            if gpus != 0:
+                raise UsageError("budget has core hours, so give gpus-per-trial=0")
+            return
+        if not gpus:
             raise UsageError("budget has GPU hours, so give gpus-per-trial, a number above 0")
-        if budget.device is Device.CORE and Device.GPU in left and gpus != 0:
-            raise UsageError("budget has core hours, so give gpus-per-trial=0, or a budget of GPUs")
+        cores = budget.hours / gpus * cpus
+        if cores > left.get(Device.CORE, math.inf):
+            raise UsageError(
+                f"trials of {gpus:g} GPUs and {cpus:g} cores may hold {cores:.6g} core hours in "
+                f"{budget}; {left[Device.CORE]:.6g} are left of the limits"
+            )
 
 
 def texts_of(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -32,7 +32,7 @@ from ..user_code.scripts import is_keras_tuner_script
 from ..user_code.source_checks import check_syntax
 from .limits import Limits, settings_of_texts, texts_of
 
-_SUBMITTED_BUDGET = re.compile(r"--budget=([\w.-]+)")
+_SUBMITTED_BUDGET = re.compile(r"--budget[= ]'?(none|[\d.]+ ?[\w-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ class Plan:
 
 
 class Planner:
-    """Plans requests within limits, beside what the other studies of the folder may still use.
+    """Plans a request within limits, beside what the other studies of the folder may still use.
+
+    Each request has a planner of its own, which asks Slurm once.
 
     Args:
         limits: The limits.
@@ -80,6 +82,8 @@ class Planner:
         if is_keras_tuner_script(check_syntax(model)):
             raise UsageError(f"{model.name} is a script of its own; an agent runs model files only")
         texts = texts_of(given)
+        if Device.GPU not in self._limits.device_hours:
+            texts.setdefault("gpus-per-trial", ("0",))
         settings = StudySettings(
             source=source, working_directory=str(Path.cwd()), **settings_of_texts(texts)
         )
@@ -139,12 +143,7 @@ class Planner:
 
     def _is_active(self, directory: StudyDirectory) -> bool:
         """Return whether a study has a master, or a job that is to be its master."""
-        if directory.owner() is not None:
-            return True
-        if not (directory.path / "jobs" / "master.sbatch").exists():
-            return False
-        job = self._masters.job_of(directory)
-        return job is None or not job.is_gone  # if Slurm does not answer, it may wait there
+        return directory.owner() is not None or self._masters.may_have_job(directory)
 
     def _cost(self, settings: StudySettings, study: Path) -> str:
         free = shutil.disk_usage(self._limits.studies).free / 1e9
@@ -169,15 +168,17 @@ def _committed(directory: StudyDirectory, device: Device, *, is_active: bool) ->
     used, budgets = 0.0, []
     if directory.has_ledger:
         reader = LedgerReader(directory)
-        used = hours_of(reader.attempts(), device, now=time.time())
+        # What ran when a master was killed ends at the ledger's last event, as it does on resume.
+        now = time.time() if is_active else reader.run_state().last_event_at
+        used = hours_of(reader.attempts(), device, now=now)
         budgets = [settings_of(directory, reader.facts()).device_budget]
     if not is_active:
         return used
     script = directory.path / "jobs" / "master.sbatch"
     if script.exists():  # its master may not have begun
-        text = read_whole(script).decode(errors="replace")
-        budgets += map(read_budget, _SUBMITTED_BUDGET.findall(text))
-    if not any(budgets):
+        found = _SUBMITTED_BUDGET.findall(read_whole(script).decode(errors="replace"))
+        budgets += [None if text == "none" else read_budget(text) for text in found]
+    if not budgets or None in budgets:
         return math.inf
     return max(used, *(each.hours for each in budgets if each and each.device is device), 0.0)
 

@@ -17,7 +17,9 @@ from .output import echo
 
 if TYPE_CHECKING:
     from ..ask_tell.study import AskedStudy
+    from ..clusters.slurm_master import Masters
     from ..core.trial import Trial
+    from ..storage.directory import StudyDirectory
     from ..study.study import Study
 
 STOP = 3
@@ -191,26 +193,46 @@ def wait(directory: Path, until: str, timeout_seconds: float | None, *, as_json:
     exit code is 1 if the study ends without it, and 4 after the --timeout.
     """
     from ..clusters.slurm_master import Masters
+    from ..storage.directory import StudyDirectory
     from ..study.study import Study
 
-    study = Study(directory, _job_of=Masters().job_of)
+    found, masters = StudyDirectory(directory), Masters()
     give_up_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    known = {trial.number for trial in study.trials if trial.state.is_final}
-    best = _best(study)
-    while True:
-        is_over = study.view().is_over  # before the trials, which may end meanwhile
-        ended = [each for each in study.trials if each.state.is_final and each.number not in known]
-        if (found := _awaited(until, ended, best, _best(study))) is not None:
-            _show(found, as_json=as_json)
-            return
-        if is_over:
-            _show_end(study, as_json=as_json)
-            raise SystemExit(0 if until == "end" else 1)
+
+    def pause() -> None:
         if give_up_at is not None and time.monotonic() > give_up_at:
             missing = f"it did not happen within --timeout: --until {until}"
             echo(json.dumps({"timeout": True}) if as_json else missing)
             raise SystemExit(TIME_UP)
         time.sleep(_POLL_SECONDS)
+
+    is_new = not found.has_ledger
+    while not found.has_ledger and _begins(found, masters):
+        pause()
+    study = Study(found, _job_of=masters.job_of)
+    known = {trial.number for trial in study.trials if trial.state.is_final and not is_new}
+    best = None if is_new else _best(study)
+    while True:
+        is_over = study.view().is_over  # before the trials, which may end meanwhile
+        ended = [each for each in study.trials if each.state.is_final and each.number not in known]
+        if (trial := _awaited(until, ended, best, _best(study))) is not None:
+            _show(trial, as_json=as_json)
+            return
+        if is_over and not _begins(found, masters):
+            _show_end(study, as_json=as_json)
+            raise SystemExit(0 if until == "end" else 1)
+        pause()
+
+
+def _begins(found: StudyDirectory, masters: Masters) -> bool:
+    """Return whether a master was started or submitted that has not yet written to the ledger."""
+    has_ledger = found.has_ledger
+    if found.owner() is not None:
+        return not has_ledger
+    if not masters.may_have_job(found):
+        return False
+    script = found.path / "jobs" / "master.sbatch"
+    return not has_ledger or found.database.stat().st_mtime < script.stat().st_mtime
 
 
 def _awaited(

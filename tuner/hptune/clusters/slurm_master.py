@@ -120,6 +120,16 @@ class Masters:
             return None
         return MasterJob(self._jobs.get(jobs_name(directory.path)), folder / "master.log")
 
+    def may_have_job(self, directory: StudyDirectory) -> bool:
+        """Return whether a job may be the study's master, or become it.
+
+        True if Slurm does not answer.
+        """
+        if not exists(directory.path / "jobs" / "master.sbatch"):
+            return False
+        master = self.job_of(directory)
+        return master is None or not master.is_gone
+
 
 def refuse_second_master(directory: StudyDirectory) -> None:
     """Check that no job of a master waits, which would fail when another process is the master.

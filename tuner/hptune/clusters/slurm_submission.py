@@ -131,30 +131,33 @@ def _master_order(
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
     database = shlex.quote(str(directory.database))
+    script = shlex.quote(str(directory.path / "jobs" / "master.sbatch"))
+    has_begun = f"[ {database} -nt {script} ]"
     requeued = []
     if not directory.database.exists():
         # `hptune run` starts a new study; `hptune resume` may run any number of times.
-        requeued = _requeued(f"[ -e {database} ]", f"resume {directory}")
+        requeued = _requeued(f"[ -e {database} ]", f"python -m hptune resume {directory}")
     elif RETRY_FAILED in arguments:
         # A trial that fails again is not retried whenever the job's time is up; one whose
         # job was requeued before its master began is.
-        script = shlex.quote(str(directory.path / "jobs" / "master.sbatch"))
         others = [argument for argument in arguments if argument != RETRY_FAILED]
-        requeued = _requeued(f"[ {database} -nt {script} ]", shlex.join(others))
-    # A site may let jobs begin without the variables of who submits them.
+        requeued = _requeued(has_begun, f"python -m hptune {shlex.join(others)}")
+    # A site may let jobs begin without the variables of who submits them. What the agent asked for
+    # is noted by the job's first master.
     agent = os.environ.get(AGENT, "")
+    noted = [f"export {AGENT}={shlex.quote(agent)}", *_requeued(has_begun, f"unset {AGENT}")]
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
-        *([f"export {AGENT}={shlex.quote(agent)}"] if agent else []),
+        *(noted if agent else []),
         *requeued,
         f"python -m hptune {shlex.join(arguments)}",
     ]
 
 
-def _requeued(condition: str, command: str) -> list[str]:
-    """Return the lines by which a requeued job runs another command, if a condition holds."""
+def _requeued(condition: str, line: str) -> list[str]:
+    """Return the lines by which a requeued job runs another line, if a condition holds."""
     return [
         f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && {condition}; then',
-        f"python -m hptune {command}",
+        line,
         "fi",
     ]
