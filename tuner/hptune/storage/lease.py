@@ -7,6 +7,7 @@ same file system, because the clocks of two machines differ.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -166,6 +167,7 @@ class Lease:
         return self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
 
 
+@functools.cache
 def boot_id() -> str:
     """Return the id of the running kernel; the machine's name if the kernel gives none."""
     try:
