@@ -118,11 +118,8 @@ class JoblibExecutor(Executor):
     def start(self, order: AttemptOrder) -> None:
         """Send the order to the worker of its placement."""
         with self._lock:
-            connection = self._connections.get(order.placement.worker)
             self._attempts[order.attempt] = order.placement.worker
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.send(order)
+            self._send(order.placement.worker, order)
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to stop to the attempt's worker."""
@@ -131,8 +128,11 @@ class JoblibExecutor(Executor):
     def tell(self, order: StopOrder | ProcessOrder) -> None:
         """Send the order to the attempt's worker."""
         with self._lock:
-            connection = self._connections.get(self._attempts.get(order.attempt, ""))
-        if connection is not None:
+            self._send(self._attempts.get(order.attempt, ""), order)
+
+    def _send(self, worker: str, order: AttemptOrder | StopOrder | ProcessOrder) -> None:
+        """Send an order under the lock: a connection that is lost is closed after it."""
+        if (connection := self._connections.get(worker)) is not None:
             with contextlib.suppress(OSError):
                 connection.send(order)
 
