@@ -73,6 +73,11 @@ def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
         (("tell", "s", "0", "lost=1"), 2, "needs the metric 'loss' (is it 'lost'?)"),
         (("report-step", "s", "0", "--step", "1"), 0, ""),
         (("report-step", "s", "0", "--step", "-1", "loss=1"), 2, "allowed are 0 to 2**63 - 1"),
+        (
+            ("report-step", "s", "0", "--step", str(2**63), "loss=1"),
+            2,
+            "allowed are 0 to 2**63 - 1",
+        ),
         (("report-step", "s", "0", "--step", "1", "loss=nan"), 3, ""),
         (("wait", "s", "--timeout", "1s"), 4, "did not happen within --timeout: --until end"),
         (("ask", "gone"), 2, "starts one, and so does hptune.open_study in a Python program"),

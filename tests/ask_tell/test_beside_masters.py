@@ -363,6 +363,8 @@ def answers(path: Path) -> dict[str, str]:
 
 
 JOINS = WorkerJoined(0.0, "n-7-0123abcd", "n", Capacity(()), lease_seconds=60.0)
+REPORT = '{"at":1.0,"attempt":[%s],"report":{"step":%s,"metrics":{"loss":1.0}}}'
+END = '{"at":1.0,"attempt":[0,0],"ending":{"cause":"returned","metrics":{"loss":1.0},"step":%s}}'
 
 
 @pytest.mark.parametrize(
@@ -377,6 +379,11 @@ JOINS = WorkerJoined(0.0, "n-7-0123abcd", "n", Capacity(()), lease_seconds=60.0)
         encode_event(replace(JOINS, lease_seconds=float("inf"))),
         encode_event(replace(JOINS, lease_seconds=None)),
         encode_event(StudyClosed(0.0)),
+        ("Reported", REPORT % ("0,0", 2**63)),
+        ("Reported", REPORT % ("0,0", -1)),
+        ("Reported", REPORT % ('"a",0', 1)),
+        ("Reported", REPORT % ("0,[0]", 1)),
+        ("AttemptEnded", END % 2**63),
     ],
 )
 def test_a_request_that_no_program_makes_is_refused_with_a_line(
@@ -384,8 +391,9 @@ def test_a_request_that_no_program_makes_is_refused_with_a_line(
 ) -> None:
     study = opened(path)
     with beside(path) as master:
+        study.ask()
         name = request(path, event)
-        assert study.ask().number == 0, "the master goes on"
+        assert study.ask().number == 1, "the master goes on"
         (line,) = [each for each in caplog.records if each.name == "hptune.master.user_requests"]
         assert "is refused: programs ask for trials, report, declare and tell" in line.message
         assert line.message.endswith(answers(path)[name])

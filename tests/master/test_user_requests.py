@@ -21,7 +21,7 @@ from hptune.storage.requests import RequestFile
 from hptune.user_code.model_file import check_path
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 10.0),))
-BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"trial":'
+BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"note":null,"trial":'
 
 
 class Asked:
@@ -110,7 +110,18 @@ def test_a_study_that_is_not_open_yet_takes_requests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, BEGIN + b"Infinity}", BEGIN]
+    "line",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"\xff",
+        b"[" * 100_000,
+        BEGIN + b"Infinity}",
+        BEGIN + b"1" * 400 + b"}",
+        BEGIN,
+    ],
 )
 def test_a_line_that_is_no_request_is_passed(tmp_path: Path, line: bytes) -> None:
     asked = Asked(tmp_path / "requests", Engine())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import resource
 import threading
 import time
@@ -23,6 +25,7 @@ from hptune.core.messages import (
 from hptune.master.recovery import collect, discard_journals
 from hptune.storage.attempt_journal import AttemptJournal, journal_path, read_journal
 from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger.codec import encode_event
 
 NAME = AttemptId(3, 1)
 
@@ -79,6 +82,19 @@ def test_nothing_after_a_damaged_line_is_read(directory: StudyDirectory) -> None
     whole = path.read_bytes()
     place = whole.index(b"\n") + 40
     path.write_bytes(whole[:place] + bytes(10) + whole[place + 10 :])
+    assert plain(read_journal(path)) == [1]
+
+
+@pytest.mark.parametrize("number", [-1, 2**63])
+@pytest.mark.parametrize("event", [report(2), MEASURED, ENDED])
+def test_a_number_that_the_ledger_cannot_hold_is_damage(
+    directory: StudyDirectory, event: Event, number: int
+) -> None:
+    path = journal_with(directory, report(1))
+    kind, payload = encode_event(event)
+    forged = re.sub(r'"(step|peak_memory_bytes)":\d', rf'"\1":{number}', payload)
+    with path.open("a") as file:
+        file.write(json.dumps([kind, forged]) + "\n")
     assert plain(read_journal(path)) == [1]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hptune.core.attempt import AttemptId
+from hptune.core.attempt import AttemptId, Ending, Report, Usage
 from hptune.core.messages import Event, FinishReason, StopRequested
 from hptune.core.resources import Resources
 from hptune.errors import StudyError
@@ -46,7 +46,11 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         made: Any = hint
-        return st.builds(made, **{name: values_of(hints[name]) for name in hints})
+        fields = {name: values_of(hints[name]) for name in hints}
+        if hint in (Report, Ending, Usage):
+            counts = [name for name, kind in hints.items() if kind in (int, int | None)]
+            fields |= dict.fromkeys(counts, st.integers(0, 2**63 - 1))
+        return st.builds(made, **fields)
     match typing.get_origin(hint), typing.get_args(hint):
         case (origin, (item, *_)) if origin is tuple:
             return st.lists(values_of(item), max_size=3).map(tuple)

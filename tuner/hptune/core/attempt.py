@@ -179,6 +179,17 @@ class AttemptId(NamedTuple):
         return f"{self.trial}.{self.number}{rank}"
 
 
+def _check_counts(**counts: int | None) -> None:
+    """Check that the ledger can hold numbers, which may come from other programs.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    for name, count in counts.items():
+        if count is not None and not 0 <= count < 2**63:
+            raise ValueError(f"the {name} is {count}; allowed are 0 to 2**63 - 1")
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Metrics that an attempt measured up to a step.
@@ -186,10 +197,16 @@ class Report:
     Attributes:
         step: Number of epochs done (or of what the objective counts), from 1.
         metrics: Metric name to value.
+
+    Raises:
+        ValueError: The step is negative, or has more than 63 bits.
     """
 
     step: int
     metrics: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        _check_counts(step=self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +267,9 @@ class Usage:
     gpu_joules: float | None = None
     processor_joules: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_counts(memory=self.peak_memory_bytes, gpu_memory=self.peak_gpu_memory_bytes)
+
     @property
     def joules(self) -> float | None:
         """All energy that was measured; None if none was."""
@@ -296,6 +316,9 @@ class Ending:
     reason: str = ""
     detail: str = ""
     ended_early: bool | None = None
+
+    def __post_init__(self) -> None:
+        _check_counts(step=self.step)
 
     @property
     def fingerprint(self) -> str:

@@ -105,6 +105,7 @@ def _request(line: bytes) -> UserRequest | None:
     try:
         found = json.loads(line)
         trial, note, event = found["trial"], found["note"], found.get("event")
+        float(trial or 0)  # raises an error if it has more digits than an event may hold
         return UserRequest(
             name=str(found["request"]),
             action=UserAction(found["action"]),

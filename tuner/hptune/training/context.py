@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed")
-_STEPS_END = 2**63
-"""The ledger holds integers below."""
 
 
 class AttemptStopped(BaseException):
@@ -248,8 +246,6 @@ class TrialContext(_Trial):
         for name in (metric for metric in metrics if _writable(metric) not in measured):
             raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
         report = Report(_whole(step), measured)
-        if not 0 <= report.step < _STEPS_END:
-            raise ValueError(f"trial.report: the step is {report.step}; allowed are 0 to 2**63 - 1")
         self._reports.append(report)
         if self.rank:
             return

@@ -164,7 +164,9 @@ def _converter() -> cattrs.Converter:
     # values need one, which `dumps` adds.
     converter.register_unstructure_hook_factory(_is_tuple_field, _tuple_field_encoder)
     converter.register_unstructure_hook(AttemptId, lambda name: [name.trial, name.number])
-    converter.register_structure_hook(AttemptId, lambda value, _: AttemptId(*value))
+    converter.register_structure_hook(
+        AttemptId, lambda value, _: AttemptId(*converter.structure(value, tuple[int, ...]))
+    )
     for kind in _PRIMITIVES:
         converter.register_structure_hook(kind, functools.partial(_primitive, kind))
     for free_form, hook in ((ParamValue, _param), (object, lambda value, _: value)):
