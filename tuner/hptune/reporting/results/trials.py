@@ -221,7 +221,7 @@ def trial_text(
         *note_lines(view, trial.number),
         ("time", row.text(SECONDS)),
         ("energy", costs_of(row.attempts, now=row.now).energy_text),
-        ("log", text.path(log) if log else "none yet"),
+        ("log", text.path(log) if log else ""),
         ("model", text.path(view.models.get(trial.number, ""))),
     ]
     lines = fields([each for each in about if each[1] not in ("", "''")], width=width)
