@@ -43,6 +43,9 @@ All settings of a study: options of `hptune run`, and keyword arguments of `hptu
 times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes). `hptune resume` takes those
 marked with "yes" in the column *Resume*; the others stay as they were when the study began.
 
+An option is given once, as all options of all commands, unless its text says that it may be
+repeated. A second value is refused, and so are two values of one name: `--prior lr~A --prior lr~B`.
+
 <!-- Made by `python -m hptune.config.reference` from `tuner/hptune/config/options.py`. -->
 """
 

@@ -127,8 +127,8 @@ class StudySettings(StudyOptions):
 
     @property
     def failure_rules(self) -> tuple[FailureRule, ...]:
-        """What is done about failures; of two answers to one cause, the last one counts."""
-        return tuple(read_failure_rule(each) for each in reversed(self.on_failure))
+        """What is done about failures, by one rule for each cause at most."""
+        return tuple(map(read_failure_rule, self.on_failure))
 
     @property
     def confirm_times(self) -> int:
