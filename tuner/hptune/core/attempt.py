@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ..errors import without_passwords
 from .resources import Placement
 
 
@@ -296,6 +297,11 @@ class Ending:
     reason: str = ""
     detail: str = ""
     ended_early: bool | None = None
+
+    def __post_init__(self) -> None:
+        # The ledger, reports and messages have these texts, which user code may have written.
+        for name in ("reason", "detail"):
+            object.__setattr__(self, name, without_passwords(getattr(self, name)))
 
     @property
     def fingerprint(self) -> str:
