@@ -22,8 +22,8 @@ from hptune.core.table import Setting
 from hptune.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
-OWN = {"entry", "objective"}
-"""A model file's alone, and an argument that `Tuner` names itself."""
+OWN = {"entry", "python", "objective"}
+"""Two of a model file alone, and an argument that `Tuner` names itself."""
 
 WORDS = (
     "auto", "lr=0.1", "lr~normal(1,1)", "memory=retry:3", "params<2e6", "a=1", "10m", "4GB", "tpe",

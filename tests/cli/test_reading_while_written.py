@@ -1,7 +1,7 @@
 """What a reader shows of a study that is written between any two of its reads: one state, no error.
 
-Before each transaction of a reader, a batch of a master's events is written. Whoever reads a view
-in more than one transaction mixes two states.
+Before each transaction of a reader, a batch of a master's events is written. A reader that reads a
+view in more than one transaction mixes two states.
 """
 
 from __future__ import annotations

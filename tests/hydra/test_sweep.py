@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def test_the_options_are_those_of_a_study() -> None:
     assert [*node] == ["_target_", *OWN, *SETTINGS]
 
 
-def test_a_multirun_is_a_study_that_the_same_command_continues(multirun: Multirun) -> None:
+def test_a_multirun_is_a_study_that_commands_continue(multirun: Multirun, cli: InProcess) -> None:
     searched = ("db=glob(*)", "lr=tag(log, interval(0.01, 1))", "layers=[8],[16,32]")
     fixed = ("hydra.sweeper.seed=1", "fails=true", "hydra.sweeper.max_failures=9")
     ended = multirun(*searched, *fixed, "hydra.sweeper.trials=3")
@@ -139,6 +140,11 @@ def test_a_multirun_is_a_study_that_the_same_command_continues(multirun: Multiru
     assert len(study.trials) == 4
     assert "resumed" in ended.err
 
+    better = ("--try", "db=here,lr=0.01,layers=[8]", "--trials", 5)
+    assert cli("resume", "sweep/hptune", *better).code == 0
+    best = yaml.safe_load(Path("sweep/optimization_results.yaml").read_text())
+    assert (best["best_params"]["lr"], best["best_value"]) == (0.01, 1.01)
+
 
 def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
     grid = ("db=there", "lr=range(0, 0.75, 0.25)", "hydra.sweeper.search=grid")
@@ -169,6 +175,7 @@ def test_several_objectives_are_a_list(multirun: Multirun) -> None:
     [
         (["hydra.sweeper.n_trials=9"], 2, "sweeper has no option 'n_trials'; did you mean trials?"),
         (["hydra.sweeper.model_fn=9"], 2, "hydra.sweeper has no option 'model_fn'"),
+        (["hydra.sweeper.python=sh"], 2, "hydra.sweeper has no option 'python'"),
         (["hydra.sweeper.client=9"], 2, "hydra.sweeper has no option 'client'"),
         (["hydra.sweeper.params=9"], 2, "hydra.sweeper.params is 9; allowed are overrides"),
         (["hydra.sweeper.direction=9", "hydra.sweeper.objective=9"], 2, "each objective (9)"),
@@ -190,7 +197,19 @@ def test_what_is_wrong_is_said_before_a_study_begins(
     assert not Path("sweep").exists()
 
 
-def test_what_cannot_be_sent_to_trials_is_named(multirun: Multirun) -> None:
+CALLBACK = """
+import threading
+from hydra.experimental.callback import Callback
+
+class Locked(Callback):
+    def __init__(self):
+        self.lock = threading.Lock()
+"""
+
+
+def test_what_cannot_be_sent_to_trials_is_named(
+    multirun: Multirun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = Path("app.py")
     locked = app.read_text().replace("store = ", "LOCK = threading.Lock()\nstore = ")
     locked = locked.replace("import os", "import os, threading").replace(
@@ -199,6 +218,13 @@ def test_what_cannot_be_sent_to_trials_is_named(multirun: Multirun) -> None:
     app.write_text(locked)
     ended = multirun("db=here", "lr=1,2")
     assert (ended.code, "it uses 'LOCK' (" in ended.err) == (2, True), ended.err
+
+    app.write_text(textwrap.dedent(APP))
+    Path("callbacks_of_mine.py").write_text(CALLBACK)
+    monkeypatch.syspath_prepend(".")
+    ended = multirun("db=here", "lr=1,2", "+hydra.callbacks.a._target_=callbacks_of_mine.Locked")
+    assert ended.code == 2
+    assert "it uses 'Locked of hydra.callbacks' (" in ended.err
 
 
 def test_a_failure_ends_in_one_error_with_what_to_do(multirun: Multirun) -> None:

@@ -159,9 +159,12 @@ def test_a_resumed_study_calls_for_a_job_that_waits_and_no_former_failure(
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("sleep 60 & echo $! > pid; wait", "was killed"),
-        ("exit 7", "ended with 7"),
-        ("there_is_no_such_command", "ended with 127"),
+        ("sleep 60 & echo $! > pid; wait", "was killed; its next failures are not shown"),
+        ("exit 7", "ended with 7; its next"),
+        ("echo out; seq 100 104 >&2; exit 7", "7: 102; 103; 104; its next"),
+        ("printf '\\033[1mbad\\r\\n\\n' >&2; exit 7", "ended with 7: [1mbad; its next"),
+        ("head -c 9999 /dev/zero | tr '\\0' a >&2; exit 7", f"7: {'a' * 200}"),
+        ("there_is_no_such_command", "ended with 127: /bin/sh: "),
     ],
 )
 def test_a_command_that_fails_holds_nothing_up_and_is_shown_once(
@@ -174,6 +177,7 @@ def test_a_command_that_fails_holds_nothing_up_and_is_shown_once(
     calls.end(snapshot(), "done", "")
     (line,) = lines
     assert words in line
+    assert len(line) < 400
     if (pid := tmp_path / "pid").exists():
         assert not is_alive(int(pid.read_text())), "what the command started is killed with it"
 

@@ -56,9 +56,10 @@ def go(hptune: Hptune) -> None:
 
 def start(hptune: Hptune, toml: str, *options: object) -> Started:
     hptune.file("slurm.toml", toml)
+    search = () if "--search" in options else ("--search", "random")
     return hptune.start(
-        "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search", "random",
-        "--seed", "1", *options,
+        "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--seed", "1",
+        *search, *options,
     )  # fmt: skip
 
 

@@ -178,7 +178,11 @@ WINGS = {
         },
         uses=("search methods",),
     ),
-    "hydra": Wing(("hptune.hydra", "hydra_plugins"), uses=("other tools",)),
+    "hydra": Wing(
+        ("hptune.hydra", "hydra_plugins"),
+        doors={"hptune.cli.running": "`hptune resume` writes the results of a multirun"},
+        uses=("other tools",),
+    ),
     "programs": Wing(
         (
             "hptune.user_code.programs",

@@ -27,16 +27,20 @@ from urllib.parse import unquote, urlsplit
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system when a disk is full, or a quota used up."""
 
-_PASSWORD = re.compile(r"(\w://[^\s/:@?#]*):[^\s/@]*@")
+_PASSWORD = re.compile(
+    r"(\w://[^\s/:@?#]*:)(?!\d+[/?#])\S{0,300}(@|…)"  # not the port of an address without a user
+    r"|([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#]+",
+    re.IGNORECASE,
+)
 
 
 def without_passwords(words: str) -> str:
-    """Return a text in which the passwords of URLs are masked.
+    """Return a text in which the passwords of URLs are masked, also of one that is cut short.
 
     >>> without_passwords("postgresql://ada:secret@db/studies cannot be read")
     'postgresql://ada:***@db/studies cannot be read'
     """
-    return _PASSWORD.sub(r"\1:***@", words)
+    return _PASSWORD.sub(r"\1\3***\2", words)
 
 
 LINUX_ONLY = (

@@ -22,7 +22,7 @@ SETTINGS = (
     "search", "options", "grid_points", "start_points", "priors", "warm_start", "seed",
     "trials", "first", "epochs", "timeout", "budget", "trial_timeout",
     "pruner", "min_epochs", "reduction_factor", "brackets", "pruner_mode",
-    "python", "workers", "cpus_per_trial", "gpus_per_trial", "processes_per_trial",
+    "workers", "cpus_per_trial", "gpus_per_trial", "processes_per_trial",
     "nodes_per_trial", "memory_per_trial", "pack", "strategy", "batch_rule", "warm_up_epochs",
     "cluster", "connect", "certs", "insecure", "slurm", "max_jobs", "min_workers", "executor",
     "cache_data", "file_limit", "checkpoint_every", "keep_checkpoints", "stop_at", "master_grace",

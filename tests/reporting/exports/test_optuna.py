@@ -82,10 +82,20 @@ def test_every_trial_with_its_distributions_values_and_state(tmp_path: Path) -> 
     assert foreign.params["old (outside the space)"] == "x"
 
 
-def test_a_password_is_not_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nothing://ada:secret@host/db", "nothing://ada:***@host/db"),
+        ("nothing://ada:se/secret@host/db", "nothing://ada:***@host/db"),
+        ("nothing://ada:a@secret@host/db", "nothing://ada:***@host/db"),
+        ("nothing://:secret@host:5/db", "nothing://:***@host:5/db"),
+        ("nothing://host:5/db?user=a&password=secret&x=1", "host:5/db?user=a&password=***&x=1"),
+    ],
+)
+def test_a_password_is_not_shown(tmp_path: Path, url: str, shown: str) -> None:
     with pytest.raises(UsageError) as caught:
-        varied(tmp_path / "one").export_to("optuna", "nothing://ada:secret@host/db")
-    assert "nothing://ada:***@host/db" in str(caught.value)
+        varied(tmp_path / "one").export_to("optuna", url)
+    assert shown in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

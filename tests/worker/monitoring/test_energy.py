@@ -59,7 +59,7 @@ def test_an_attempt_has_its_share_of_the_processor_time(counters: EnergyCounters
     other.take_processors(9.0)  # 2 of 10 s
     assert one.processor_joules == pytest.approx(50.0)
     assert other.processor_joules == pytest.approx(20.0)
-    counters.use(joules=10.0)  # nobody computed: whoever computes next has it
+    counters.use(joules=10.0)  # nobody computed: the next one that computes has it
     one.take_processors(12.0)
     assert one.processor_joules == pytest.approx(50.0)
     counters.use(joules=10.0, busy_seconds=1.0)
@@ -197,7 +197,7 @@ BURNS = """
             time.sleep(0.01)
 
     def use(joules):
-        # Whoever reads in between sees the energy before the time that it is divided by.
+        # A reader in between sees the energy before the time that it is divided by.
         file = NODE / "sys/class/powercap/intel-rapl:0/energy_uj"
         file.write_text(str((int(file.read_text()) + int(joules * 1e6)) % {range}))
         stat = NODE / "proc/stat"

@@ -6,7 +6,7 @@ Offers: `main`, the entry point.
 
 May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage`, `config`,
 `worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`,
-`ask_tell`, `agents`, `training`.
+`ask_tell`, `agents`, `hydra`, `training`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import click
 from ..config.kinds import duration
 from ..core.user_requests import UserAction
 from ..errors import NoStudyError, StudyError, StudyLockedError, UsageError
-from .options import KindType, WholeNumber, newest_study, study_directory
+from .options import KindType, WholeNumber, newest_study, plain_command, study_directory
 from .output import echo
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _wait = click.option(
 )
 
 
-@click.command(short_help="Stop a running study, or one of its trials.")
+@plain_command(short_help="Stop a running study, or one of its trials.")
 @study_directory
 @click.option("--trial", type=WholeNumber(min=0), metavar="N", help="Stop only this trial.")
 @_wait
@@ -153,7 +153,7 @@ def what_next(directory: StudyDirectory) -> str:
     return f"continue with: hptune resume {directory}" if exists else "no study was made yet"
 
 
-@click.command(short_help="Start no more trials in a running study, until `hptune resume`.")
+@plain_command(short_help="Start no more trials in a running study, until `hptune resume`.")
 @study_directory
 def pause(directory: Path) -> None:
     """Pause the running study in DIR: no trial starts until `hptune resume DIR`.
@@ -216,7 +216,7 @@ def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None
         )
 
 
-@click.command(short_help="Enqueue a trial with given values in a running study.")
+@plain_command(short_help="Enqueue a trial with given values in a running study.")
 @click.argument("words", nargs=-1, metavar="[DIR] NAME=VALUE ...")
 def enqueue(words: tuple[str, ...]) -> None:
     """Enqueue a trial with these values in the running study in DIR. It runs next.

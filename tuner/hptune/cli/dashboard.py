@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from ..errors import StudyError, UsageError
-from .options import WholeNumber, newest_study, setting_option
+from .options import WholeNumber, newest_study, plain_command, setting_option
 from .output import echo
 
 _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
@@ -21,7 +21,7 @@ _BEGIN_SECONDS = 0.2
 """How often a study that begins is looked for."""
 
 
-@click.command(short_help="Show a study, or all of a folder, live in a browser.")
+@plain_command(short_help="Show a study, or all of a folder, live in a browser.")
 @click.argument("place", metavar="[DIR|FOLDER|ADDRESS]", required=False)
 @click.option(
     "--port",

@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
-from .options import KindType, PathType, as_json, path_option, setting_option, setting_options
+from .options import (
+    KindType,
+    PathType,
+    as_json,
+    path_option,
+    plain_command,
+    setting_option,
+    setting_options,
+)
 from .output import echo
 
 if TYPE_CHECKING:
     from ..doctor.findings import Finding, Subject
 
 
-@click.command(short_help="Check whether hptune works on this machine.")
+@plain_command(short_help="Check whether hptune works on this machine.")
 @click.argument("model_file", type=PathType(path_type=Path), required=False)
 @path_option(
     "--study",

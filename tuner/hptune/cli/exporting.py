@@ -12,7 +12,7 @@ import click
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from ..storage.output_files import write_output
-from .options import path_option, study_directory
+from .options import path_option, plain_command, study_directory
 from .output import output_errors, write_utf8
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FILES = ("csv", "json", "parquet")
 
 
-@click.command(short_help="Write all trials to a file, or for Optuna, MLflow, W&B and others.")
+@plain_command(short_help="Write all trials to a file, or for Optuna, MLflow, W&B and others.")
 @study_directory
 @click.option(
     "--format",
@@ -120,7 +120,7 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
     return given or ending
 
 
-@click.command(short_help="Write a report with figures, as one HTML file.")
+@plain_command(short_help="Write a report with figures, as one HTML file.")
 @study_directory
 @click.option(
     "--format",

@@ -10,6 +10,7 @@ import click
 
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
+from .options import plain_command
 from .output import echo, terminal_width
 
 _GUIDE = Path(__file__).parents[1] / "guide"
@@ -30,7 +31,7 @@ def _completed(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
     return [topic for topic in _topics() if topic.startswith(begun)]
 
 
-@click.command("help")
+@plain_command("help")
 @click.argument("topic", default="", shell_complete=_completed)
 @click.pass_context
 def guide(ctx: click.Context, topic: str) -> None:

@@ -14,7 +14,7 @@ import click
 
 from ..config.kinds import duration, is_scheduler_address, size
 from ..errors import UsageError
-from .options import KindType, PathType, WholeNumber, path_option, setting_option
+from .options import KindType, PathType, WholeNumber, path_option, plain_command, setting_option
 from .output import replaced_file
 
 quiet_option = click.option(
@@ -39,7 +39,7 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
         writer.finish()
 
 
-@click.command(short_help="Start a scheduler, to which workers and studies connect.")
+@plain_command(short_help="Start a scheduler, to which workers and studies connect.")
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -133,7 +133,7 @@ def scheduler(
         )
 
 
-@click.command(short_help="Let studies at a scheduler use this machine.")
+@plain_command(short_help="Let studies at a scheduler use this machine.")
 @click.argument("address")
 @click.option(
     "--cpus",
@@ -221,7 +221,7 @@ def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> No
         join(options, offer, say=say, is_quiet=quiet)
 
 
-@click.command(short_help="Show, copy or renew the certificates of a scheduler or a study.")
+@plain_command(short_help="Show, copy or renew the certificates of a scheduler or a study.")
 @click.argument("place", type=PathType(path_type=Path), required=False)
 @click.option(
     "--export",

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, check_installed
-from .options import path_option
+from .options import path_option, plain_command
 from .output import echo
 
 
-@click.command("mcp", short_help="Let an agent drive studies, within limits of yours.")
+@plain_command("mcp", short_help="Let an agent drive studies, within limits of yours.")
 @path_option("--limits", text="A TOML file with what the agent may use: `hptune help agents`.")
 @click.option(
     "--name",

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from ..errors import HptuneError, UsageError
-from .options import WholeNumber, newest_study
+from .options import WholeNumber, newest_study, plain_command
 from .output import echo
 
 
-@click.command(short_help="Write a note on a study or a trial, or tag it.")
+@plain_command(short_help="Write a note on a study or a trial, or tag it.")
 @click.argument("words", nargs=-1, metavar="[DIR] [NOTE]")
 @click.option("--trial", type=WholeNumber(min=0), metavar="N", help="Write it on this trial.")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Add a tag. May be repeated.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,25 @@ def path_option(
     return option_in(section, *names, **shape)
 
 
-class SectionedCommand(click.Command):
+class OptionsOnce(click.Command):
+    """A command that refuses a second value of an option that takes one: none is lost silently."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        given: set[click.Parameter] = set()
+        for param in self.make_parser(ctx).parse_args([*args])[2]:
+            takes_one = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
+            if takes_one and param in given and not ctx.resilient_parsing:
+                raise UsageError(f"{param.opts[-1]} is given twice; it takes one value")
+            given.add(param)
+        return super().parse_args(ctx, args)
+
+
+plain_command = partial(click.command, cls=OptionsOnce)
+"""`click.command`, of commands without sections."""
+
+
+class SectionedCommand(OptionsOnce):
     """A command whose options are listed by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -22,6 +22,7 @@ from .options import (
     WholeNumber,
     as_json,
     newest_study,
+    plain_command,
     setting_option,
     study_directory,
 )
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..study.study import Study
 
 
-@click.command(short_help="Show the state of a study, also while it runs.")
+@plain_command(short_help="Show the state of a study, also while it runs.")
 @study_directory
 @click.option(
     "--watch", "watches", is_flag=True, help="Show it every second, until the study has stopped."
@@ -132,7 +133,7 @@ def _status_json(found: StudyDirectory, masters: Masters) -> dict[str, object]:
     return status_json(view, now=time.time()) | jobs
 
 
-@click.command(short_help="Show the best trial and its model.")
+@plain_command(short_help="Show the best trial and its model.")
 @study_directory
 @as_json
 def best(directory: Path, as_json: bool) -> None:
@@ -156,7 +157,7 @@ def best(directory: Path, as_json: bool) -> None:
         raise StudyError(fault)
 
 
-@click.command(short_help="Show the trials as a table, the best first.")
+@plain_command(short_help="Show the trials as a table, the best first.")
 @study_directory
 @click.option("--top", type=WholeNumber(min=1), metavar="N", help="Show the best N trials only.")
 @click.option(
@@ -203,7 +204,7 @@ def _study_and_number(where: tuple[Path, ...], number: str) -> tuple[Study, int]
     return Study(where[0] if where else newest_study()), int(number)
 
 
-@click.command(short_help="Show all about one trial: its curve, its attempts, why it failed.")
+@plain_command(short_help="Show all about one trial: its curve, its attempts, why it failed.")
 @_one_trial
 @as_json
 def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
@@ -229,7 +230,7 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
     echo(shown)
 
 
-@click.command(short_help="Print the output of one trial.")
+@plain_command(short_help="Print the output of one trial.")
 @_one_trial
 @click.option(
     "--rank",
@@ -297,7 +298,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     echo(space_json(known, **facts) if as_json else space_text(known, width=width, **facts))
 
 
-@click.command("list", short_help="List studies with their states and best values.")
+@plain_command("list", short_help="List studies with their states and best values.")
 @click.argument(
     "folder",
     type=PathType(path_type=Path, exists=True, file_okay=False),
@@ -322,7 +323,7 @@ def list_studies(folder: Path | None, as_json: bool) -> None:
         click.echo(others, err=True)
 
 
-@click.command(short_help="Repeat a study's search and compare its suggestions.")
+@plain_command(short_help="Repeat a study's search and compare its suggestions.")
 @study_directory
 @as_json
 def replay(directory: Path, as_json: bool) -> None:

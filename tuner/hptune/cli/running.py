@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import signal
 import sys
 from collections.abc import Callable
@@ -286,6 +287,20 @@ def resume(
     _run_and_close(
         study, lambda display: resume_study(study, changes, display=display), quiet=quiet
     )
+    _write_results_of_multirun(study)
+
+
+def _write_results_of_multirun(directory: StudyDirectory) -> None:
+    """Write the file that ends a multirun of Hydra, if the study is that of one."""
+    from ..config.reference import MULTIRUN, SWEEPERS_STUDY
+
+    folder = directory.path.absolute().parent
+    is_one = directory.path.name == SWEEPERS_STUDY and (folder / MULTIRUN).is_file()
+    if is_one and importlib.util.find_spec("hydra"):
+        from ..hydra.sweep import write_results
+        from ..study.study import Study
+
+        write_results(Study(directory), folder)
 
 
 def _has_no_code(study: StudyDirectory) -> bool:

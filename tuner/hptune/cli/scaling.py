@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..config.kinds import duration
-from ..core.kinds import Kind
+from ..core.kinds import Kind, named_once
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
 from .options import (
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _FORMATS = (".md", ".html")
+
+
+_ALL = "all backends"
 
 
 def _devices(given: str | tuple[int, ...]) -> tuple[int, ...]:
@@ -251,19 +254,19 @@ def _check_files(json_file: Path | None, output: Path | None, study: Path | None
 
 
 def _pythons(given: Sequence[str], compare: Sequence[str] | None) -> Mapping[str, str]:
-    """Return the Python of each backend; that of the name "" is for all others."""
-    found = {}
+    """Return the Python of each backend; that of `_ALL` is for all others."""
+    pythons = []
     for each in given:
         name, sign, path = each.partition("=")
         if not sign:
-            name, path = "", each
+            name, path = _ALL, each
         elif name not in (compare or ()):
             raise UsageError(
                 f"--python {each} is for the backend {name!r}; allowed are those of --compare"
                 + (f": {', '.join(compare)}" if compare else ", which is not given")
             )
-        found[name] = path
-    return found
+        pythons.append((name, path))
+    return named_once(pythons, "--python")
 
 
 def _asked(
@@ -272,7 +275,7 @@ def _asked(
     from ..config.asked import asked
     from ..config.settings import StudySettings
 
-    python = pythons.get(backend, pythons.get("", ""))
+    python = pythons.get(backend, pythons.get(_ALL, ""))
     request = asked(
         StudySettings(
             source=replace(source, backend=backend),

@@ -10,7 +10,7 @@ import click
 
 from ..config.kinds import AUTO
 from ..errors import UsageError
-from .options import PathType, path_option, setting_options, study_directory
+from .options import OptionsOnce, PathType, path_option, setting_options, study_directory
 from .output import echo
 
 
@@ -19,7 +19,7 @@ def slurm() -> None:
     """Prepare `hptune run --slurm slurm.toml`, and ask what its jobs used."""
 
 
-@slurm.command()
+@slurm.command(cls=OptionsOnce)
 @path_option(
     "-o",
     "--output",
@@ -49,7 +49,7 @@ def init(output: Path, account: str | None) -> None:
     click.echo(f"Wrote {output}. Check it, then: hptune run MODEL_FILE --slurm {output}")
 
 
-@slurm.command()
+@slurm.command(cls=OptionsOnce)
 @click.argument("config", type=PathType(path_type=Path), metavar="SLURM_TOML")
 @setting_options(
     *("cpus_per_trial", "gpus_per_trial", "memory_per_trial_bytes"),
@@ -76,7 +76,7 @@ def script(config: Path, study: Path, **trial: Any) -> None:
     echo("\n".join(script_texts(config, study, resources)))
 
 
-@slurm.command(short_help="Show what Slurm's accounting has on a study's jobs.")
+@slurm.command(cls=OptionsOnce, short_help="Show what Slurm's accounting has on a study's jobs.")
 @study_directory
 def usage(directory: Path) -> None:
     """Show what the jobs of the study in DIR were given and used, by Slurm's accounting.

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..config.kinds import duration
+from ..core.kinds import named_once
 from ..errors import NoTrialError, StudyOverError, UsageError
-from .options import KindType, PathType, WholeNumber, as_json
+from .options import KindType, PathType, WholeNumber, as_json, plain_command
 from .output import echo
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _opened(directory: Path, lease_seconds: float = 3600.0) -> AskedStudy:
     return AskedStudy(Session(study), lease_seconds=lease_seconds)
 
 
-@click.command(short_help="Ask a study for a trial, which your own program trains.")
+@plain_command(short_help="Ask a study for a trial, which your own program trains.")
 @_directory
 @click.option("--count", type=WholeNumber(min=1), default=1, metavar="N", help="Ask for N trials.")
 @click.option(
@@ -97,7 +98,7 @@ def ask(directory: Path, count: int, lease_seconds: float, *, as_json: bool) -> 
         echo(json.dumps(shown))
 
 
-@click.command(short_help="Tell the result of a trial that your program has trained.")
+@plain_command(short_help="Tell the result of a trial that your program has trained.")
 @_directory
 @_trial
 @_metrics
@@ -135,7 +136,7 @@ def tell(
     _show(told, as_json=as_json)
 
 
-@click.command("report-step", short_help="Report how a trial goes; learn whether it is to stop.")
+@plain_command("report-step", short_help="Report how a trial goes; learn whether it is to stop.")
 @_directory
 @_trial
 @_metrics
@@ -169,7 +170,7 @@ def report_step(
         raise SystemExit(STOP)
 
 
-@click.command(short_help="Wait until something happens in a study.")
+@plain_command(short_help="Wait until something happens in a study.")
 @_directory
 @click.option(
     "--until",
@@ -277,15 +278,15 @@ def _show(trial: Trial, *, as_json: bool) -> None:
 
 
 def _read_metrics(given: Sequence[str]) -> dict[str, float]:
-    metrics = {}
+    metrics = []
     for pair in given:
         name, equals, value = pair.partition("=")
         try:
-            metrics[name] = float(value)
+            metrics.append((name, float(value)))
         except ValueError:
             equals = ""
         if not (name and equals):
             raise UsageError(
                 f"{pair!r} is no metric; allowed is NAME=NUMBER, such as val_loss=0.93"
             )
-    return metrics
+    return named_once(metrics, "the command")

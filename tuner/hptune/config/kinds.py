@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ..core.kinds import Kind, as_number, plain
+from ..core.failure_policy import read_failure_rule
+from ..core.kinds import Kind, as_number, named_once, plain
 from ..files.access import whole_path
 from ..user_code.model_file import objective_texts
 from .start_points import Point, read_points
@@ -194,6 +195,19 @@ def texts(metavar: str, allowed: str, *, check: Callable[[str], object] | None =
     return Kind(metavar, allowed, read, ", ".join, is_repeated=True)
 
 
+def failure_rules() -> Kind:
+    """Return the kind of rules on failures, one for each cause."""
+    kind = texts("CAUSE=ACTION", "texts such as memory=retry:3")
+
+    def read(value: object) -> Any:
+        found: tuple[str, ...] = kind.read(value)
+        rules = ((rule.partition("=")[0].strip(), read_failure_rule(rule)) for rule in found)
+        named_once(rules, "--on-failure")
+        return found
+
+    return replace(kind, read=read)
+
+
 def objectives() -> Kind:
     """Return the kind of objectives: texts, or objects of KerasTuner's class Objective."""
     kind = texts("METRIC[:min|:max]", "metrics such as val_loss or auc:max")
@@ -246,7 +260,7 @@ def priors() -> Kind:
         if _is_list(given):
             from ..core.space.user_priors import read_prior
 
-            return dict(read_prior(str(each)) for each in given)
+            return dict(named_once((read_prior(str(each)) for each in given), "--prior"))
         raise ValueError
 
     allowed = '"lr~lognormal(0.001,0.5)" and, in Python, {"lr": "lognormal(0.001, 0.5)"}'
@@ -268,16 +282,19 @@ def plug_in_options() -> Kind:
     value_kind = plain()
 
     def read(value: object) -> dict[str, Any]:
-        found: dict[Any, Any] = {}
         if isinstance(value, Mapping):
-            found = {name: value_kind.read(each) for name, each in value.items()}
+            found = dict(value)
         elif _is_list(given := [value] if isinstance(value, str) else value):
-            for name, equals, each in (str(each).partition("=") for each in given):
-                found[name.replace("-", "_") if equals else ""] = value_kind.read(_meant(each))
+            texts = (str(each).partition("=") for each in given)
+            pairs = (
+                (name.replace("-", "_") if equals else "", _meant(each))
+                for name, equals, each in texts
+            )
+            found = named_once(pairs, "--option")
         else:
             raise ValueError
         if all(_OPTION.fullmatch(str(name)) for name in found):
-            return found
+            return {name: value_kind.read(each) for name, each in found.items()}
         raise ValueError
 
     allowed = 'texts such as search.population=8 and, in Python, {"search.population": 8}, of the '

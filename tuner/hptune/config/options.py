@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.attempt import StopAt
 from ..core.budget import read_budget
 from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
-from ..core.failure_policy import CAUSES, read_failure_rule
+from ..core.failure_policy import CAUSES
 from ..core.kinds import choice, whole_number
 from ..core.pruner import HalvingMode
 from ..core.table import Section, setting
@@ -372,7 +372,7 @@ class StudyOptions:
     )
 
     on_failure: Sequence[str] = setting(
-        kinds.texts("CAUSE=ACTION", "texts such as memory=retry:3", check=read_failure_rule),
+        kinds.failure_rules(),
         Section.FAILURES,
         "What to do after a failure: retry:N (retry means once), fail, prune, or stop (the whole "
         f"study). Causes: {', '.join(CAUSES)}.",

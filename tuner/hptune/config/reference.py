@@ -34,6 +34,8 @@ SWEEPER = "hydra.sweeper"
 """Stands for a function's name where Hydra starts the study."""
 SWEEPERS_STUDY = "hptune"
 """Name of the study's directory in the folder of a multirun."""
+MULTIRUN = "multirun.yaml"
+"""Name of Hydra's file with the configuration in the folder of a multirun."""
 _NEW_STUDY = "hptune run … --study "
 
 _HEAD = """\
@@ -43,11 +45,14 @@ All settings of a study: options of `hptune run`, and keyword arguments of `hptu
 times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes). `hptune resume` takes those
 marked with "yes" in the column *Resume*; the others stay as they were when the study began.
 
+An option is given once, as all options of all commands, unless its text says that it may be
+repeated. A second value is refused, and so are two values of one name: `--prior lr~A --prior lr~B`.
+
 <!-- Made by `python -m hptune.config.reference` from `tuner/hptune/config/options.py`. -->
 """
 
 
-_OF_FILES = ("entry",)
+_OF_FILES = ("entry", "python")
 """Settings that only a model file has; `Tuner` is given what to tune."""
 
 
@@ -242,7 +247,7 @@ def _row(setting: Setting) -> str:
     more = " May be repeated; a list in Python." if setting.kind.is_repeated else ""
     cells = (
         f"`{f'{setting.flag} {setting.kind.metavar}'.strip()}`",
-        f"`{setting.argument}`",
+        "" if setting.name in _OF_FILES else f"`{setting.argument}`",
         setting.default_text,
         "yes" if setting.resumable else "no",
         f"{setting.help}{more} Allowed: {setting.kind.allowed}.",

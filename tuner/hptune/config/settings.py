@@ -11,6 +11,7 @@ from typing import Any, Self
 from ..core.budget import DeviceBudget, read_budget
 from ..core.failure_policy import FailureRule, read_failure_rule
 from ..core.table import rows
+from ..errors import without_passwords
 from ..pruners.registry import PRUNERS
 from ..samplers.registry import is_listed
 from ..user_code.model_file import ObjectiveSource, SourceKind
@@ -103,8 +104,8 @@ class StudySettings(StudyOptions):
         return replace(self, **{**changes, "options": kept})
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for the ledger."""
-        return asdict(self)
+        """Return plain values, for the ledger, which has no passwords."""
+        return {**asdict(self), "warm_start": [*map(without_passwords, self.warm_start)]}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
@@ -127,8 +128,8 @@ class StudySettings(StudyOptions):
 
     @property
     def failure_rules(self) -> tuple[FailureRule, ...]:
-        """What is done about failures; of two answers to one cause, the last one counts."""
-        return tuple(read_failure_rule(each) for each in reversed(self.on_failure))
+        """What is done about failures, by one rule for each cause at most."""
+        return tuple(map(read_failure_rule, self.on_failure))
 
     @property
     def confirm_times(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..core.kinds import named_once
 from ..errors import UsageError
 from .record_formats import csv_records, json_value
 
@@ -38,15 +39,13 @@ def read_points(text: str, given_to: str = "--try") -> list[Point]:
         return _from_file(Path(text[1:]), forms)
     if text.startswith("{"):
         return _from_json(text, f"{text!r}, given to {given_to}", forms)
-    point: dict[str, object] = {}
+    values: list[tuple[str, object]] = []
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name:
             raise UsageError(f"{given_to} has {pair!r}, which is not name=value; {forms}")
-        if name in point:
-            raise UsageError(f"{given_to} {text!r} gives {name} twice; give it once")
-        point[name] = value
-    return [point]
+        values.append((name, value))
+    return [named_once(values, f"{given_to} {text!r}")]
 
 
 def _from_file(path: Path, forms: str) -> list[Point]:

@@ -43,7 +43,6 @@ class TunerSettings(TypedDict, total=False):
     brackets: int | None
     pruner_mode: Literal["stop", "promote"] | None
 
-    python: Text
     workers: int | None
     cpus_per_trial: float | None
     gpus_per_trial: float | Literal["auto"] | None

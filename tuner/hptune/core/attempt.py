@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ..errors import without_passwords
 from .resources import Placement
 
 
@@ -319,6 +320,9 @@ class Ending:
 
     def __post_init__(self) -> None:
         _check_counts(step=self.step)
+        # The ledger, reports and messages have these texts, which user code may have written.
+        for name in ("reason", "detail"):
+            object.__setattr__(self, name, without_passwords(getattr(self, name)))
 
     @property
     def fingerprint(self) -> str:

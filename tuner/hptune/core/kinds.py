@@ -6,9 +6,13 @@ import contextlib
 import json
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from ..errors import UsageError
+
+_Value = TypeVar("_Value")
 
 
 def _shown(value: Any) -> str:
@@ -109,6 +113,20 @@ def plain() -> Kind:
             raise ValueError from None  # without a message: `allowed` says what is wrong
 
     return Kind("VALUE", "texts, numbers, True, False, None, and lists and dicts of these", read)
+
+
+def named_once(pairs: Iterable[tuple[str, _Value]], given_to: str) -> dict[str, _Value]:
+    """Return pairs of names and values as a mapping.
+
+    Raises:
+        UsageError: A name is given twice to the option or command `given_to`.
+    """
+    found: dict[str, _Value] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UsageError(f"{given_to} gives {name} twice; give it once")
+        found[name] = value
+    return found
 
 
 def enumerated(*words: str) -> str:

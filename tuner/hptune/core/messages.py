@@ -25,8 +25,8 @@ from .user_requests import Note, UserAction
 class StudyOpened:
     """A master opened the study: the first one, or one after a stop or a crash.
 
-    Attempts that ran for an earlier master have ended. Those of programs that asked for them run
-    on, whoever opens it.
+    Attempts that ran for an earlier master have ended. Those of programs that asked for them
+    continue in any case.
 
     Attributes:
         config: The configuration from now on.

@@ -43,6 +43,12 @@ class Application:
     state: Any
     environment: Mapping[str, str]
 
+    @property
+    def callbacks(self) -> Mapping[str, Any]:
+        """The callbacks, by the names that an error has for what cannot be pickled."""
+        of_context = self.context.callbacks.callbacks
+        return {f"{type(each).__qualname__} of hydra.callbacks": each for each in of_context}
+
     def __call__(self, hp: Any, trial: TrialContext) -> Any:
         """Run the application, as Hydra's own launcher does."""
         _ = trial.checkpoint_dir  # where the space is read, the call ends here

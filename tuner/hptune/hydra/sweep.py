@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from ..config.other_tuners import argument_meant
-from ..config.reference import SWEEPER, SWEEPERS_STUDY, in_python
+from ..config.reference import MULTIRUN, SWEEPER, SWEEPERS_STUDY, in_python
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
 from ..study.study import Study
@@ -81,10 +81,8 @@ def _sweep(
     tuner = _Multirun(application, objectives, **given)
     _make(folder)
     with storage_errors(folder):
-        OmegaConf.save(config, folder / "multirun.yaml")
-    results = _results(tuner.fit())
-    with storage_errors(folder):
-        OmegaConf.save(OmegaConf.create(results), folder / "optimization_results.yaml")
+        OmegaConf.save(config, folder / MULTIRUN)
+    write_results(tuner.fit(), folder)
 
 
 def _options(config: DictConfig) -> dict[str, Any]:
@@ -172,6 +170,12 @@ class _Multirun(Tuner):
 
     def _shown_command(self, command: str) -> str:
         return super()._shown_command(command) or command
+
+
+def write_results(study: Study, folder: Path) -> None:
+    """Write the best trials of a multirun into its folder."""
+    with storage_errors(folder):
+        OmegaConf.save(OmegaConf.create(_results(study)), folder / "optimization_results.yaml")
 
 
 def _results(study: Study) -> dict[str, Any]:

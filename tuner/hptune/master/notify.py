@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from typing import IO
 
 from .. import text
 from ..config.settings import StudySettings
@@ -19,6 +21,10 @@ CALL_SECONDS = 60.0
 
 END_SECONDS = 10.0
 """How long the end of a run waits for calls: with it, a job or container may end them."""
+
+_ERROR_BYTES = 300
+_ERROR_LINES = 3
+"""How much is shown at most of the standard error of a command that fails: its end."""
 
 
 class Notifier:
@@ -35,7 +41,7 @@ class Notifier:
         self._study = study
         self._note = note
         self._moments: set[str] = set()
-        self._calls: list[subprocess.Popen[bytes]] = []
+        self._calls: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
         self._has_failed = False
 
     def observe(
@@ -68,9 +74,11 @@ class Notifier:
         self._call("end", words, snapshot, reason, finish_reason)
         until = time.monotonic() + END_SECONDS
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            for call in self._calls:
+            for call, _ in self._calls:
                 call.wait(max(0.0, until - time.monotonic()))
         self._show_failure()
+        for _, errors in self._calls:
+            errors.close()
 
     def _call(
         self, moment: str, words: str, now: StudySnapshot, reason: str = "", finish: str = ""
@@ -96,25 +104,36 @@ class Notifier:
 
     def _start(self, message: str) -> None:
         # A file, as a command that does not read a pipe would hold this process up.
-        with tempfile.TemporaryFile() as file:
+        with tempfile.TemporaryFile() as file, contextlib.ExitStack() as opened:
             file.write(message.encode())
             file.seek(0)
             limit = ("timeout", "-s", "KILL", str(CALL_SECONDS))  # also if this process is killed
+            errors = opened.enter_context(tempfile.TemporaryFile())
             call = subprocess.Popen(
                 [*limit, "/bin/sh", "-c", self._settings.notify],
                 cwd=self._settings.working_directory,
                 stdin=file,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=errors,
                 start_new_session=True,  # Ctrl-C is not for it
             )
-        self._calls.append(call)
+            self._calls.append((call, errors))
+            opened.pop_all()  # `end` closes it
 
     def _show_failure(self) -> None:
-        if code := next(filter(None, [call.poll() for call in self._calls]), 0):
-            self._fail("was killed" if code < 0 else f"ended with {code}")
+        for call, errors in self._calls:
+            if (code := call.poll()) and not self._has_failed:
+                how = "was killed" if code < 0 else f"ended with {code}"
+                self._fail(": ".join(filter(None, (how, _last_lines(errors)))))
 
     def _fail(self, how: str) -> None:
         if not self._has_failed:
             self._note(f"the command of --notify {how}; its next failures are not shown")
         self._has_failed = True
+
+
+def _last_lines(errors: IO[bytes]) -> str:
+    """Return the last lines of what a command wrote to its standard error, as one."""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _ERROR_BYTES))
+    lines = filter(None, map(text.clean, errors.read().decode(errors="replace").splitlines()))
+    return "; ".join([*lines][-_ERROR_LINES:])

@@ -31,7 +31,14 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Trial, TrialState
-from ..errors import ModelFileError, StudyError, UnknownMetricError, UsageError, faults_of_others
+from ..errors import (
+    ModelFileError,
+    StudyError,
+    UnknownMetricError,
+    UsageError,
+    faults_of_others,
+    without_passwords,
+)
 from ..files.access import exists
 from ..registry import STORED, shown_name
 from ..samplers.registry import AUTO
@@ -223,6 +230,8 @@ def _is_same(name: str, value: Any, past: Past) -> bool:
         case "search" | "executor":
             is_chosen = name == "search" and value == AUTO
             return is_chosen or shown_name(value) == shown_name(before)
+        case "warm_start":
+            return tuple(map(without_passwords, value)) == before
     return bool(value == before)
 
 

@@ -1,4 +1,4 @@
-"""Imports of frameworks, which take seconds: whoever waits is told which one it is."""
+"""Imports of frameworks, which take seconds: a process that waits can show which one it is."""
 
 from __future__ import annotations
 

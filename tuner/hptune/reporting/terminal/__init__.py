@@ -3,5 +3,5 @@
 Offers: `display.make_progress`, `progress.Progress` (the contract), `notifications.Notifications`,
 `background_writer.BackgroundWriter`, `watch.watch`.
 
-May import: `text`, `core`, `reporting.results`.
+May import: `errors`, `text`, `core`, `reporting.results`.
 """

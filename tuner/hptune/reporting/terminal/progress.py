@@ -11,6 +11,7 @@ from ... import text
 from ...core.notice import Notice, Subject
 from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
+from ...errors import without_passwords
 from ..results.time_left import LEAST_ENDED, RunningTime, last_end, rest_of, seconds_left
 
 LABEL_CELLS = 9
@@ -147,9 +148,9 @@ class Waits:
 
 
 def shown_line(notice: Notice) -> str:
-    """Return a notice as a display shows it, without control codes."""
+    """Return a notice as a display shows it, without control codes and passwords."""
     begin = f"{notice.subject}: " if notice.subject is Subject.PACKING else ""
-    return text.clean(f"{begin}{notice.text}")
+    return text.clean(without_passwords(f"{begin}{notice.text}"))
 
 
 @dataclass(frozen=True, slots=True)

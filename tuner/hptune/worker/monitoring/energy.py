@@ -98,7 +98,7 @@ class EnergyMeter:
             else:
                 before, busy_before, own_before = self._before
                 if busy_seconds <= busy_before:
-                    return  # whoever computes next has the energy since then
+                    return  # the next one that computes has the energy since then
                 part = (cpu_seconds - own_before) / (busy_seconds - busy_before)
                 used = min(max(0.0, part), 1.0) * (joules - before)
                 self.processor_joules = (self.processor_joules or 0.0) + used
