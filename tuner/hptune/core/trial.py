@@ -43,7 +43,8 @@ class TrialState(enum.StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether the trial will never run again."""
-        return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+        # Asked for each event, and `in` would compare by `__eq__`.
+        return self is TrialState.COMPLETE or self is TrialState.PRUNED or self is TrialState.FAILED
 
 
 @dataclass(frozen=True, slots=True)

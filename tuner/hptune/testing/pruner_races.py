@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -124,7 +125,7 @@ class Race:
             else:
                 break
             self.states[trial] = TrialState.RUNNING
-        return self.standing(TrialState.RUNNING)
+        return running
 
     def advance(self, trial: int, rng: random.Random) -> None:
         """Train a trial for some steps, and apply the pruner's decision."""
@@ -205,12 +206,14 @@ class Race:
         return found
 
 
+@functools.cache
 def curves(seed: int, objectives: int = 1) -> Curve:
     """Return learning curves with different limits and speeds, and with noise, which may cross.
 
     Other objectives than the first do not change with the steps, as the size of a model.
     """
 
+    @functools.cache
     def curve(trial: int, step: int) -> Values:
         own = random.Random(f"{seed} {trial}")
         height, speed = own.random(), 0.05 + own.random()
