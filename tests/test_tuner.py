@@ -277,16 +277,12 @@ def test_files_of_the_user_with_names_of_ours_hide_nothing(hptune: Hptune) -> No
     assert ended.code == 0, ended.err
 
 
-def test_a_notebook_keeps_the_process_that_imports(hptune: Hptune) -> None:
-    """With a stand-in for the kernel's IPython; the process ends with that of the notebook."""
+def test_a_script_keeps_the_process_that_imports(hptune: Hptune) -> None:
+    """As a notebook does; the process ends with that of the script."""
     ended = hptune.script(
         """
         import os
-        import sys
-        from types import SimpleNamespace
         from hptune import Tuner
-
-        sys.modules["IPython"] = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
 
         def parent(hp, trial):
             hp.Float("x", 0, 1)

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from asked_studies import opened
 from engine_driver import EngineDriver
 from hptune.core.engine.engine import Engine
 from hptune.core.messages import UserRequested
 from hptune.core.user_requests import Note, UserAction
 from hptune.errors import StorageFullError, StudyError
+from hptune.storage import turn
+from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
 from in_process import InProcess
 from requirements import require_root
@@ -113,6 +116,20 @@ def test_notes_that_are_written_at_the_same_time_are_all_kept(cli: InProcess) ->
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(write, range(8)))
     assert sorted(Study(study).notes) == sorted(map(str, range(8)))
+
+
+def test_a_note_waits_for_programs_that_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if one takes longer, as that which opens the study."""
+    study = opened(tmp_path / "study")
+    monkeypatch.setattr(turn, "MOMENT_SECONDS", 0.01)
+    lock = StudyDirectory(tmp_path / "study").acquire()
+    release = threading.Timer(0.3, lock.release)
+    release.start()
+    study.note("wider")
+    release.join()
+    assert study.notes == ["wider"]
 
 
 def test_the_search_does_not_see_a_note() -> None:

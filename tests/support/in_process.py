@@ -32,6 +32,8 @@ class SharedForkServer:
     def close(self) -> None:
         """Do nothing: others use it as well."""
 
+    rest = close
+
 
 class InProcess:
     """Calls `hptune` in this process, in a directory of its own."""

@@ -29,12 +29,12 @@ from hptune.master.loop import StudyLoop
 from hptune.master.recovery import discard_journals
 from hptune.master.resume_checks import Past
 from hptune.master.resume_plan import Changes, allowed_changes, plan_resume, resume_request
-from hptune.master.run import acquired
 from hptune.master.stop_requests import StopRequests
 from hptune.master.user_requests import UserRequests
 from hptune.storage.artifacts import StudyFiles
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
+from hptune.storage.turn import acquired
 from hptune.worker.orders import AttemptOrder
 from masters import MasterKilled
 

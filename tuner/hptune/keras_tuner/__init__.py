@@ -207,7 +207,7 @@ class Tuner:
             )
             save(code, path)
             # The search that follows need not import the framework again.
-            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)), rests=True)
+            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)))
         space = SearchSpace.from_json(found.space)
         _show(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
 

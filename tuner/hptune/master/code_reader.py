@@ -37,7 +37,6 @@ def read_code(
     working_directory: str = "",
     *,
     quiet: bool = False,
-    rests: bool = False,
 ) -> Found:
     """Return what the user's code declares, for no study; meanwhile the user sees what it does.
 
@@ -45,7 +44,6 @@ def read_code(
         source: The user's code.
         working_directory: Where its relative paths start; empty for here.
         quiet: Whether to show nothing.
-        rests: Whether the imported framework is kept for a study that follows.
 
     Raises:
         ModelFileError: It cannot be used.
@@ -55,7 +53,7 @@ def read_code(
     with contextlib.ExitStack() as stack:
         busy = stack.enter_context(progress_on(progress_stream(), quiet=quiet)).busy
         fork_server = ForkServer(source)
-        stack.callback(fork_server.rest if rests else fork_server.close)
+        stack.callback(fork_server.rest)
         return fork_server.probe(order, lambda what: busy(what or words))
 
 

@@ -19,7 +19,7 @@ from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Event, Finish, FinishReason
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
-from ..errors import StudyError, StudyLockedError, UnknownMetricError
+from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..files.access import exists, is_file
 from ..registry import shown_name
@@ -28,7 +28,8 @@ from ..storage.artifacts import StudyFiles
 from ..storage.asking import note_agent
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
-from ..storage.lock import MOMENT_SECONDS, MasterLock
+from ..storage.lock import MasterLock
+from ..storage.turn import acquired
 from ..storage.whose import Use
 from ..text import duration, plural, step_word
 from ..worker.dask.versions import installed
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 _READING_NOTE_SECONDS = 2.0
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
-_TURN_SECONDS = 10.0
-_TURN_POLL_SECONDS = 0.01
-"""How long a master waits for its turn among programs that ask, and how often it tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,26 +220,6 @@ def _noted_events(ledger: Ledger, display: RunDisplay) -> Iterator[Event]:
             note_at += 5 * _READING_NOTE_SECONDS
             display.note(f"reading the study's past: {number / count:.0%} of {count} events")
         yield event
-
-
-def acquired(directory: StudyDirectory) -> MasterLock:
-    """Return the study's lock; programs that ask for its trials have it for moments.
-
-    Raises:
-        StudyLockedError: Another master runs the study, or they are too many.
-    """
-    give_up_at = time.monotonic() + _TURN_SECONDS
-    while True:
-        try:
-            return directory.acquire()
-        except StudyLockedError:
-            owner = directory.owner()
-            is_master = (
-                owner is not None and owner.token and time.time() - owner.since > MOMENT_SECONDS
-            )
-            if is_master or time.monotonic() > give_up_at:
-                raise
-        time.sleep(_TURN_POLL_SECONDS)
 
 
 def refuse_second_master(directory: StudyDirectory) -> None:

@@ -24,7 +24,6 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion
 from ..errors import UsageError
 from ..executors.base import Executor, RunContext
-from ..reporting.terminal.display import is_notebook
 from ..user_code.model_file import SourceKind
 from ..user_code.source_checks import check_source
 from ..worker.forkserver.client import ForkServer
@@ -81,10 +80,10 @@ class Workforce:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             # Started first: it imports a framework, which takes seconds, while the cluster opens.
-            source, stays = self._asked.settings.source, is_notebook()
-            # The next study of a notebook need not wait for the import again.
+            source = self._asked.settings.source
+            # The next study of a script or notebook need not wait for the import again.
             fork_server = ForkServer.resting(source) or ForkServer(source)
-            stack.callback(fork_server.rest if stays else fork_server.close)
+            stack.callback(fork_server.rest)
             self.code = CodeReader(self._asked, fork_server, self.cluster)
             stack.callback(self.cluster.close)
             self.cluster.open(

@@ -11,13 +11,11 @@ from ..errors import StudyLockedError, UsageError
 from .asking import ask, check_exists, new_request
 from .directory import StudyDirectory
 from .ledger import Ledger, LedgerReader
-from .lock import MOMENT_SECONDS
+from .turn import acquired
 from .whose import Use
 
 _MOST_CHARACTERS = 10_000
 """Longest note."""
-
-_AGAIN_SECONDS = 0.05
 
 
 def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool: str) -> None:
@@ -46,20 +44,14 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
             f"the note has {len(note.text)} characters; allowed are 1 to {_MOST_CHARACTERS}, and "
             "none if a tag is given"
         )
-    give_up_at = time.monotonic() + MOMENT_SECONDS
-    while True:
-        try:
-            if directory.owner() is None:  # who has the lock may write, whoever asks
-                directory.open(Use.WRITE)
-            with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
-                asked = new_request(UserAction.NOTE, tool=tool)
-                at, action = time.time(), UserAction.NOTE
-                ledger.append([UserRequested(at, asked.name, action, asked.by, trial, note=note)])
-            return
-        except StudyLockedError:
-            owner = directory.owner()
-        is_master = owner is not None and time.time() - owner.since > MOMENT_SECONDS
-        if is_master or time.monotonic() > give_up_at:
-            break
-        time.sleep(_AGAIN_SECONDS)
-    ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
+    if directory.owner() is None:  # a master may write what others ask of it
+        directory.open(Use.WRITE)
+    try:
+        lock = acquired(directory)
+    except StudyLockedError:
+        ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
+        return
+    with lock, Ledger.open(directory.open(Use.WRITE), lock=lock) as ledger:
+        asked = new_request(UserAction.NOTE, tool=tool)
+        at, action = time.time(), UserAction.NOTE
+        ledger.append([UserRequested(at, asked.name, action, asked.by, trial, note=note)])
