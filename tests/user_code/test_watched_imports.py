@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -65,6 +66,23 @@ def test_an_import_that_fails_is_over() -> None:
     with watched_imports(heard.append), pytest.raises(ImportError, match="no such library"):
         importlib.import_module("torch")
     assert heard == ["importing PyTorch", ""]
+    assert gc.isenabled()
+
+
+def test_the_garbage_collector_runs_only_around_imports(tmp_path: Path) -> None:
+    modules = {"jax": "", "tensorflow": "import jax\n", "keras": "import tensorflow\n"}
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(f"{text}import gc\nis_on = gc.isenabled()\n")
+    frozen = gc.get_freeze_count()
+    try:
+        with watched_imports(lambda _: None):
+            assert gc.isenabled()
+            is_on = [importlib.import_module(name).is_on for name in reversed(modules)]
+            assert gc.isenabled()
+            assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()
+    assert is_on == [False, False, False]
 
 
 def test_a_lazy_module_that_is_used_later_runs_without_a_word() -> None:
