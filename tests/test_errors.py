@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune.errors import how_to_install, own_source
+from hptune.errors import how_to_install, own_source, without_passwords
 
 METADATA = """\
 Metadata-Version: 2.4
@@ -74,3 +74,23 @@ def test_no_document_advises_to_install_the_bare_name() -> None:
         if path.suffix in (".md", ".py", ".toml"):
             for words in ("install hptune", "install 'hptune", 'install "hptune'):
                 assert words not in path.read_text(), path
+
+
+@pytest.mark.parametrize(
+    ("words", "masked"),
+    [
+        ("x://ada:secret@h y://b:secret@i", "x://ada:***@h y://b:***@i"),
+        ("x://ada:a/b@c@h:5/d", "x://ada:***@h:5/d"),
+        ("x://ada:secr…", "x://ada:***…"),
+        ("x://h:80/y://ada:secret@i", "x://h:80/y://ada:***@i"),
+        ("x://h/d?user=a&Password=secret&b=c", "x://h/d?user=a&Password=***&b=c"),
+        ("git+https://h:443/code@c0ffee", "git+https://h:443/code@c0ffee"),
+        ("tls://node1:8786 of ada@h", "tls://node1:8786 of ada@h"),
+        ("x://ada@h", "x://ada@h"),
+        ("a://b:" * 100_000, "a://b:" * 100_000),
+        (f"@{'a://b:' * 100_000}@", "@a://b:***@"),
+    ],
+)
+def test_passwords_are_masked_once(words: str, masked: str) -> None:
+    assert without_passwords(words) == masked
+    assert without_passwords(masked) == masked

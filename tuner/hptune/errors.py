@@ -27,20 +27,32 @@ from urllib.parse import unquote, urlsplit
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system when a disk is full, or a quota used up."""
 
-_PASSWORD = re.compile(
-    r"(\w://[^\s/:@?#]*:)(?!\d+[/?#])\S{0,300}(@|…)"  # not the port of an address without a user
-    r"|([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#]+",
-    re.IGNORECASE,
+_USER = re.compile(r"\w://[^/:@?#]*:(?!\d+[/?#])")
+"""The beginning of a URL with a password, which is no port of one without."""
+
+_SECRET = re.compile(
+    r"([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#]+", re.IGNORECASE
 )
 
 
 def without_passwords(words: str) -> str:
     """Return a text in which the passwords of URLs are masked, also of one that is cut short.
 
+    Masked again, it stays as it is: the ledger's texts are, when it is read.
+
     >>> without_passwords("postgresql://ada:secret@db/studies cannot be read")
     'postgresql://ada:***@db/studies cannot be read'
     """
-    return _PASSWORD.sub(r"\1\3***\2", words)
+    if "://" not in words:
+        return words
+    return re.sub(r"\S+", _masked, _SECRET.sub(r"\1***", words))
+
+
+def _masked(found: re.Match[str]) -> str:
+    word = found[0]
+    end = max(word.rfind("@"), word.rfind("…"))  # a password may have an @ or a slash
+    user = _USER.search(word, 0, max(0, end))
+    return word if user is None else f"{word[: user.end()]}***{word[end:]}"
 
 
 LINUX_ONLY = (

@@ -231,7 +231,7 @@ def _is_same(name: str, value: Any, past: Past) -> bool:
             is_chosen = name == "search" and value == AUTO
             return is_chosen or shown_name(value) == shown_name(before)
         case "warm_start":
-            return tuple(map(without_passwords, value)) == before
+            return bool(tuple(map(without_passwords, value)) == before)
     return bool(value == before)
 
 
