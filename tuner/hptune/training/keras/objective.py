@@ -21,6 +21,7 @@ from ..results import metrics_of
 from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
+from ..unused_tensorflow import tensorflow_left_out
 from .given_data import fit_arguments
 from .recorder import Recorder, measure
 
@@ -359,7 +360,7 @@ def save_model(model: Any, directory: Path) -> None:
     if not hasattr(model, "save"):
         log.warning("The model is not kept: a %s has no method save.", type(model).__name__)
         return
-    with room_needed("the model", directory):
+    with room_needed("the model", directory), tensorflow_left_out():
         directory.mkdir(parents=True, exist_ok=True)
         error = _saved(model.save, directory / MODEL_FILE)
         if error is None:

@@ -2,5 +2,5 @@
 
 Offers: `checkpoint.Checkpoints`, `resumption.Resumption`, `randomness.seed_everything`.
 
-May import: `errors`, `core`, `files`, `training`.
+May import: `errors`, `core`, `files`, `training`, `user_code`.
 """

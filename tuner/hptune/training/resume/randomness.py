@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import random
 import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from ...user_code.watched_imports import imports_run_by
+from ..unused_tensorflow import tensorflow_left_out
+
+_later_imports = contextlib.ExitStack()
 
 
 def seed_everything(seed: int, *, deterministic: bool) -> None:
-    """Seed every generator that the process has loaded.
+    """Seed every generator that the process has loaded, and TensorFlow's if it is loaded later.
 
     Args:
         seed: The trial's seed.
@@ -15,9 +24,19 @@ def seed_everything(seed: int, *, deterministic: bool) -> None:
     """
     _seed_host(seed)
     if "keras" in sys.modules:
-        sys.modules["keras"].utils.set_random_seed(seed)
+        with tensorflow_left_out():
+            sys.modules["keras"].utils.set_random_seed(seed)
+    _later_imports.close()
+    if "tensorflow" not in sys.modules:
+        seeded = imports_run_by(functools.partial(_import_seeded, seed), "tensorflow")
+        _later_imports.enter_context(seeded)
     if deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
+
+
+def _import_seeded(seed: int, module: ModuleType, run: Callable[[ModuleType], None]) -> None:
+    run(module)
+    module.random.set_seed(seed)
 
 
 def seed_after_loading(seed: int) -> None:
