@@ -171,7 +171,7 @@ WORKERS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.data(), WORKERS)
 def test_all_ranks_are_held_or_none(
     data: st.DataObject, workers: list[tuple[Capacity, str, str, float | None]]
