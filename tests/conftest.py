@@ -38,7 +38,9 @@ make_known()
 sys.dont_write_bytecode = False
 
 # A busy machine is no failure.
-settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any speed", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any speed")
 
 MEMORY_FOLDER = Path("/dev/shm")
@@ -56,6 +58,7 @@ LONG_FILES = (
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
+    from browser import Chromium
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
     from file_network import Clock, Network
@@ -218,6 +221,15 @@ def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]
     first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
     with contextlib.closing(ForkServer(check_path(first))) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    """Return a browser that opens windows, or skip the test where there is none."""
+    from browser import started
+
+    with started() as found:
+        yield found
 
 
 @pytest.fixture

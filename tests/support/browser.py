@@ -62,8 +62,26 @@ name => [...document.querySelectorAll(`#${name} svg:not(.legend svg) path`)]
 """  # noqa: E501
 
 
+class Chromium:
+    """A browser that runs; each window has cookies of its own."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+
+    @contextlib.contextmanager
+    def window(self, *, width: int = 1200, dark: bool = False) -> Iterator[Browser]:
+        """Open a window."""
+        context = self._process.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        try:
+            yield Browser(context)
+        finally:
+            context.close()
+
+
 @contextlib.contextmanager
-def browser(*, width: int = 1200, dark: bool = False) -> Iterator[Browser]:
+def started() -> Iterator[Chromium]:
     """Start a browser, or skip the test where there is none."""
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None:
@@ -71,13 +89,15 @@ def browser(*, width: int = 1200, dark: bool = False) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        process = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
-            yield Browser(
-                started.new_context(
-                    viewport={"width": width, "height": 900},
-                    color_scheme="dark" if dark else "light",
-                )
-            )
+            yield Chromium(process)
         finally:
-            started.close()
+            process.close()
+
+
+@contextlib.contextmanager
+def browser(*, width: int = 1200, dark: bool = False) -> Iterator[Browser]:
+    """Start a browser with one window, or skip the test where there is none."""
+    with started() as chromium, chromium.window(width=width, dark=dark) as window:
+        yield window

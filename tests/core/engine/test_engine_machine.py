@@ -491,7 +491,7 @@ class EngineMachine(RuleBasedStateMachine):
         ]
 
 
-EngineMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+EngineMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 TestEngine = EngineMachine.TestCase
 
 

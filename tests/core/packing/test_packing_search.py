@@ -108,7 +108,7 @@ def test_a_study_that_is_given_more_trials_is_packed_more() -> None:
     seed=st.integers(0, 1_000),
     measured=st.sampled_from([ALL, (Amount.CPUS,), (Amount.GPUS, Amount.MEMORY)]),
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_never_more_at_once_than_a_tenth_nor_fewer_than_without_packing(
     *,
     count: int,

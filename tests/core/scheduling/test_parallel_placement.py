@@ -171,7 +171,7 @@ WORKERS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.data(), WORKERS)
 def test_all_ranks_are_held_or_none(
     data: st.DataObject, workers: list[tuple[Capacity, str, str, float | None]]
@@ -288,7 +288,7 @@ def test_cores_are_used_nearly_as_well_as_in_the_best_order(
 ) -> None:
     draw = random.Random(1)
     used, best = [], []
-    for _ in range(5):
+    for _ in range(3):
         trials = [(draw.choice(SIZES), draw.randint(1, 5)) for _ in range(4)]
         used.append(schedule(nodes, cores, trials * repeats).used)
         orders = itertools.permutations(trials)
@@ -301,7 +301,7 @@ def test_few_trials_end_nearly_as_early_as_in_the_best_order(nodes: int, cores: 
     # The best order knows how long each trial takes, which is unknown when one is placed.
     draw = random.Random(1)
     ratios = []
-    for _ in range(20):
+    for _ in range(10):
         trials = [(draw.choice(SIZES), draw.randint(1, 10)) for _ in range(5)]
         orders = itertools.permutations(trials)
         best = min(schedule(nodes, cores, order).seconds for order in orders)

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from browser import browser
+from browser import Chromium
 from fake_study import GOALS, LivingMaster, attempt, trial
 from hptune.config.objectives import goals_to_json
 from hptune.config.settings import StudySettings
@@ -56,13 +56,13 @@ def served(folder: Path) -> Iterator[PageServer]:
         thread.join()
 
 
-def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
+def test_studies_are_found_opened_and_compared(tmp_path: Path, chromium: Chromium) -> None:
     typical(tmp_path / "one")
     typical(tmp_path / "deep" / "<b>two", created_at=2000.0)
     stored(tmp_path / "empty", created_at=900.0)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "study.db").write_text("no database")
-    with served(tmp_path) as server, browser(width=390) as window:
+    with served(tmp_path) as server, chromium.window(width=390) as window:
         page = window.page
         page.goto(server.address)
         rows = page.locator("#rows tr")
@@ -160,13 +160,13 @@ def test_time_passes_for_the_trials_that_go_on_in_a_paused_study(
     assert len(reads) == 3
 
 
-def test_a_phone_holds_two_objectives_and_long_names(tmp_path: Path) -> None:
+def test_a_phone_holds_two_objectives_and_long_names(tmp_path: Path, chromium: Chromium) -> None:
     goals = Goals((Goal("val_sparse_categorical_accuracy", Direction.MAX), Goal("size", MIN)))
     best = replace(trial(0, value=0.9, step=3), extra_values=(123456789.0,))
     metrics = {"val_sparse_categorical_accuracy": 0.9, "size": 123456789.0}
     best = replace(best, metrics=metrics)
     stored(tmp_path / ("long-name-" * 6), [best], goals=goals_to_json(goals))
-    with served(tmp_path) as server, browser(width=390) as window:
+    with served(tmp_path) as server, chromium.window(width=390) as window:
         window.page.goto(server.address)
         row = window.page.locator("#rows tr")
         wait_for(lambda: row.count() == 1, "the study")

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from browser import Browser, browser
+from browser import Browser, Chromium
 from fake_study import attempt, trial
 from hptune.core.attempt import ReportedValue
 from hptune.core.trial import TrialState
@@ -120,9 +120,9 @@ def grave_faults(page: Any) -> list[str]:
     return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
 
 
-def test_a_trial_appears_without_a_reload() -> None:
+def test_a_trial_appears_without_a_reload(chromium: Chromium) -> None:
     source = Source(12)
-    with live(source) as served, browser() as window:
+    with live(source) as served, chromium.window() as window:
         page = window.page
         # From a page of another site, such as a terminal in the browser.
         page.goto("data:text/html,<a>the address that was printed</a>")
@@ -165,10 +165,10 @@ def test_a_trial_appears_without_a_reload() -> None:
         assert window.complaints == []
 
 
-def test_text_that_is_selected_stays_until_it_is_not() -> None:
+def test_text_that_is_selected_stays_until_it_is_not(chromium: Chromium) -> None:
     source = Source(12)
     select = "getSelection().selectAllChildren(document.querySelector('%s'))"
-    with live(source) as served, browser() as window:
+    with live(source) as served, chromium.window() as window:
         page = window.page
         page.goto(served.address)
         for place in ("#best > p", "#tiles"):
@@ -227,9 +227,9 @@ def test_an_answer_has_a_section_however_little_time_there_was(
         assert len(json.loads(body)["sections"]) == 1
 
 
-def test_what_is_asked_on_the_page_by_keyboard() -> None:
+def test_what_is_asked_on_the_page_by_keyboard(chromium: Chromium) -> None:
     source = Source(6)
-    with live(source) as served, browser(width=390, dark=True) as window:
+    with live(source) as served, chromium.window(width=390, dark=True) as window:
         page = window.page
         page.goto(served.address)
         told = page.locator("#live")

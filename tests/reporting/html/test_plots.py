@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from browser import browser
+from browser import Chromium
 from exported_study import varied
 from fake_study import GOALS, trial
 from hptune.config.settings import StudySettings
@@ -42,12 +42,12 @@ POINTS = """() => [...document.querySelectorAll("svg:not(.legend svg) path")]
 
 
 def test_the_figures_are_those_of_the_report_with_the_trials_that_are_asked_for(
-    tmp_path: Path,
+    tmp_path: Path, chromium: Chromium
 ) -> None:
     study = Study(typical(tmp_path / "one"))  # three complete trials, and a pruned one
     assert repr(study.plot_parallel()) == "Plot('All configurations')"
     file = tmp_path / "plot.html"
-    with browser() as seen:
+    with chromium.window() as seen:
         for plot, points, figures in (
             (study.plot_history(), 4, 1),
             (study.plot_history(complete_only=True), 3, 1),
@@ -81,7 +81,9 @@ def test_what_cannot_be_plotted_says_what_is_missing(tmp_path: Path) -> None:
         empty.plot_timeline()
 
 
-def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(tmp_path: Path) -> None:
+def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(
+    tmp_path: Path, chromium: Chromium
+) -> None:
     study = Study(typical(tmp_path / "one"))
     outputs = [study.plot_history()._repr_html_(), study.plot_slices()._repr_html_()]
     assert all(len(each) < 100_000 for each in outputs)  # Jupyter drops more than 1 MB a second
@@ -90,7 +92,7 @@ def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(tmp_path: Path)
     page.write_text(NOTEBOOK.replace("$OUTPUTS", shown), encoding="utf-8")
     saved = tmp_path / "saved.html"
     study.plot_history().save(saved)
-    with browser() as seen:
+    with chromium.window() as seen:
         for path, figures in ((page, 4), (saved, 1)):
             seen.open(path)
             assert seen.page.locator(".figure > svg").count() == figures

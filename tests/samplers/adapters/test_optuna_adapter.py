@@ -46,6 +46,8 @@ class TestOptunasCmaEs(SamplerSuite):
 
     slow_spaces = MOST_SPACES
     spaces = ("nested", "all types")
+    branin_trials = 40
+    branin_seeds = 4
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         return OptunaSampler(
@@ -75,6 +77,8 @@ def test_others_answer_and_learn_too(name: str) -> None:
 class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
     slow_spaces = MOST_SPACES
     spaces = ("nested", "all types")
+    branin_trials = 40
+    branin_seeds = 4
     branin_tolerance = 2.0
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:

@@ -61,8 +61,8 @@ def told(count: int = 30, *, seed: int = 0, direction: Direction = Direction.MIN
 
 def test_it_searches_where_the_values_are_better() -> None:
     sampler = told()
-    values = searched(sampler, value, range(30, 38))
-    (answer,) = sampler.ask([38])
+    values = searched(sampler, value, range(30, 35))
+    (answer,) = sampler.ask([35])
     assert answer.origin == "skopt"
     assert MIXED.contains(answer.params)
     assert np.median(values) < 0.7  # that of random draws is 1.8
@@ -80,7 +80,7 @@ def test_the_seed_and_the_number_decide_on_the_answer() -> None:
     assert told(seed=1).ask([30]) != [first]
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", [Phase.FRESH, Phase.TOLD, Phase.NEARLY_EXHAUSTED])
 def test_a_batch_is_what_single_questions_would_give(phase: Phase) -> None:
     case = Case("nested", phase)
     samplers = [
@@ -88,9 +88,9 @@ def test_a_batch_is_what_single_questions_would_give(phase: Phase) -> None:
     ]
     for sampler in samplers:
         tell_all(sampler, case.history())
-    batch = samplers[0].ask(after(case.history(), 3))
+    batch = samplers[0].ask(after(case.history(), 2))
     single = []
-    for number in after(case.history(), 3):
+    for number in after(case.history(), 2):
         (suggestion,) = samplers[1].ask([number])
         samplers[1].tell(waiting(number, suggestion))
         single.append(suggestion)

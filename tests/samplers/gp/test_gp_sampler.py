@@ -24,7 +24,8 @@ from searches import LINE, searched
 
 
 class TestBayesianSampler(LearningSuite):
-    branin_tolerance = -2.0
+    branin_trials = 30
+    branin_tolerance = -2.5
     branin_seeds = 3
     ten_thousand_seconds = 20.0  # twice a kernel for 400 trials, from nothing
 
@@ -40,13 +41,6 @@ class TestBayesianSampler(LearningSuite):
 
 
 # --- how the search goes ----------------------------------------------------------------------
-
-
-def test_a_smooth_function_of_two_numbers_is_solved_in_thirty_trials() -> None:
-    for seed in range(3):
-        sampler = BayesianSampler(BRANIN, seed, directions=(Direction.MIN,))
-        best = min(searched(sampler, branin, range(30)))
-        assert best < 0.41, f"seed {seed}: {best}, the least is 0.398"
 
 
 def test_whole_numbers_far_apart_on_a_log_scale_are_all_tried_and_none_twice() -> None:

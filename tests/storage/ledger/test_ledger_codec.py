@@ -61,7 +61,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", typing.get_args(Event), ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_every_event_survives_exactly(kind: type[Event], data: st.DataObject) -> None:
     event = data.draw(values_of(kind))
     name, payload = encode_event(event)

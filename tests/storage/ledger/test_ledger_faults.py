@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import random
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -368,36 +371,50 @@ from hptune.core.trial import Trial, TrialState
 from hptune.storage.ledger import Ledger
 from hptune.storage.directory import StudyDirectory
 
-directory, size = StudyDirectory(sys.argv[1]), int(sys.argv[2])
-with directory.acquire(), Ledger.open(directory) as ledger:
-    for number in itertools.count(sum(1 for _ in ledger.events()) // size):
-        first = number * size
-        attempt = AttemptId(number, 0)
-        ledger.append(
-            [Reported(first + k, attempt, Report(k + 1, {"loss": 0.5})) for k in range(size)],
-            trials=[Trial(number, {"note": "x" * 3000}, "test", TrialState.COMPLETE, value=1.0)],
-            attempts=[Attempt(attempt, Placement("w", (0,)), "n", 0.0, outcome=Outcome.FINISHED)],
-        )
-        os.write(1, f"{number}\\n".encode())
+def write_forever(directory, size):
+    with directory.acquire(), Ledger.open(directory) as ledger:
+        for number in itertools.count(sum(1 for _ in ledger.events()) // size):
+            first = number * size
+            attempt = AttemptId(number, 0)
+            ledger.append(
+                [Reported(first + k, attempt, Report(k + 1, {"loss": 0.5})) for k in range(size)],
+                trials=[Trial(number, {"x": "x" * 3000}, "test", TrialState.COMPLETE, value=1.0)],
+                attempts=[
+                    Attempt(attempt, Placement("w", (0,)), "n", 0.0, outcome=Outcome.FINISHED)
+                ],
+            )
+            os.write(1, f"{number}\\n".encode())
+
+for _ in sys.stdin:  # a master for each line
+    if (master := os.fork()) == 0:
+        os.write(1, f"{os.getpid()}\\n".encode())
+        write_forever(StudyDirectory(sys.argv[1]), int(sys.argv[2]))
+    os.waitpid(master, 0)
+    os.write(1, b"over\\n")
 """
 
 
 def test_a_master_killed_anywhere_leaves_whole_batches(directory: StudyDirectory) -> None:
     Ledger.create(directory, {}).close()
     moments = random.Random(20)
-    for _ in range(15):
-        with subprocess.Popen(
-            [sys.executable, "-c", MASTER, str(directory.path), str(BATCH_EVENTS)],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as master:
-            assert master.stdout is not None
-            master.stdout.readline()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                master.wait(moments.uniform(0, 0.02))
-            master.kill()
-            promised = [int(line) for line in master.stdout if line.endswith("\n")]
-        batches = whole_batches(directory)
-        assert batches > max(promised, default=0)
-        assert directory.owner() is None
+    with subprocess.Popen(
+        [sys.executable, "-c", MASTER, str(directory.path), str(BATCH_EVENTS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as masters:
+        assert masters.stdin is not None
+        assert masters.stdout is not None
+        for _ in range(15):
+            masters.stdin.write("\n")
+            pid = int(masters.stdout.readline())
+            assert masters.stdout.readline() != "over\n"
+            time.sleep(moments.uniform(0, 0.02))
+            os.kill(pid, signal.SIGKILL)
+            promised = [int(line) for line in iter(masters.stdout.readline, "over\n")]
+            batches = whole_batches(directory)
+            assert batches > max(promised, default=0)
+            assert directory.owner() is None
+        masters.stdin.close()
     assert batches >= 15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import zlib
 from dataclasses import dataclass, replace
 
@@ -43,21 +44,27 @@ class Case:
 
     def history(self) -> list[Trial]:
         """Return the trials that `tell` passes first; they come from no sampler."""
-        every = self.space.configurations()
-        match self.phase:
-            case Phase.FRESH:
-                count = 0
-            case Phase.TOLD | Phase.RACED:
-                count = TOLD if every is None else min(TOLD, every.count // 2)
-            case Phase.NEARLY_EXHAUSTED:
-                count = max(0, every.count - LEFT_OVER) if every is not None else 0
-        rng = np.random.default_rng(7)
-        if every is None:
-            drawn = [self.space.sample(rng) for _ in range(count)]
-        else:
-            drawn = [every.at(int(k)) for k in rng.permutation(every.count)[:count]]
-        trials = [ended(self.space, number, params) for number, params in enumerate(drawn)]
-        return [raced(trial) for trial in trials] if self.phase is Phase.RACED else trials
+        return [*_history(self)]
+
+
+@functools.cache
+def _history(case: Case) -> list[Trial]:
+    space = case.space
+    every = space.configurations()
+    match case.phase:
+        case Phase.FRESH:
+            count = 0
+        case Phase.TOLD | Phase.RACED:
+            count = TOLD if every is None else min(TOLD, every.count // 2)
+        case Phase.NEARLY_EXHAUSTED:
+            count = max(0, every.count - LEFT_OVER) if every is not None else 0
+    rng = np.random.default_rng(7)
+    if every is None:
+        drawn = [space.sample(rng) for _ in range(count)]
+    else:
+        drawn = [every.at(int(k)) for k in rng.permutation(every.count)[:count]]
+    trials = [ended(space, number, params) for number, params in enumerate(drawn)]
+    return [raced(trial) for trial in trials] if case.phase is Phase.RACED else trials
 
 
 # A space of one configuration has one phase.
@@ -71,6 +78,8 @@ INFINITE_CASES = [
     Case(name, phase) for name in INFINITE for phase in (Phase.FRESH, Phase.TOLD, Phase.RACED)
 ]
 CASES = FINITE_CASES + INFINITE_CASES
+# A sampler that begins without trials has learned as much long before the space is exhausted.
+EXHAUSTIBLE_CASES = [case for case in FINITE_CASES if case.phase is not Phase.TOLD]
 
 
 def ended(space: SearchSpace, number: int, params: Params) -> Trial:
