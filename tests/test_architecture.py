@@ -457,7 +457,9 @@ def loaded_after(script: str, tmp_path: Path) -> set[str]:
     return {each.partition(".")[0] for each in modules} | ours
 
 
-HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn", "joblib"}
+HEAVY = FRAMEWORKS | {
+    *("distributed", "dask", "pandas", "rich", "bokeh", "sklearn", "joblib", "matplotlib")
+}
 
 
 @pytest.mark.parametrize(
@@ -465,6 +467,7 @@ HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn
     [
         "import hptune",
         "import hptune; hptune.Tuner, hptune.Study, hptune.Resources, hptune.report",
+        "import hptune.optuna",
         """
         import contextlib
         from hptune.cli import main

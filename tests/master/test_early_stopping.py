@@ -15,7 +15,6 @@ from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
 from hptune.core.messages import Event, Finish, FinishReason, Reported, StopRequested
 from hptune.core.pruner import PrunerSettings
-from hptune.core.snapshot import StudySnapshot
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
 from hptune.pruners.registry import make_pruner
@@ -26,6 +25,7 @@ from simulated_studies import Memory, play
 
 EPOCHS = 27
 TRIALS = 60
+SEEDS = 3
 GOAL = Goal("score", Direction.MAX)
 SPACE = SearchSpace((FloatParameter("height", 0.0, 1.0), FloatParameter("speed", 0.05, 1.0)))
 PRUNERS = {
@@ -58,24 +58,12 @@ def curve(params: Params, seed: int) -> Curve:
     ]
 
 
-class Watched(Memory):
-    """Recorder, files and observer of a study: its events, and the idle time of workers."""
+class Files(Memory):
+    """Recorder and files of a study: its events, and the trials without models."""
 
-    def __init__(self, engine: Engine, *, workers: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.engine = engine
-        self.workers = workers
-        self.ended: list[Trial] = []
         self.discarded: set[int] = set()
-        self.idle_while_work_waits = 0.0
-        self._idle_since: float | None = None
-        self._checked = 0
-
-    def append(
-        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
-    ) -> None:
-        super().append(events, trials=trials, attempts=attempts)
-        self._note_idleness(events[-1].at)
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
         assert {trial.state for trial in trials} == {TrialState.COMPLETE}
@@ -83,7 +71,23 @@ class Watched(Memory):
     def discard(self, number: int, *, keep_checkpoint: bool) -> None:
         self.discarded.add(number)
 
-    def _note_idleness(self, now: float) -> None:
+
+class Watched(Files):
+    """Checks the engine after each batch of events, and measures the idle time of workers."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine = engine
+        self.idle_while_work_waits = 0.0
+        self._idle_since: float | None = None
+
+    def append(
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
+    ) -> None:
+        changed = [*trials]
+        super().append(events, trials=changed, attempts=attempts)
+        check_engine(self.engine, trials_changed=bool(changed))
+        now = events[-1].at
         # A suggestion that is on its way takes no time here.
         if self._idle_since is not None:
             self.idle_while_work_waits += now - self._idle_since
@@ -94,12 +98,6 @@ class Watched(Memory):
         is_idle = not is_over and waits and snapshot.cpus_held < snapshot.cpus
         self._idle_since = now if is_idle else None
 
-    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        if len(self.events) != self._checked:  # nothing but an event changes an engine
-            self._checked = len(self.events)
-            check_engine(self.engine)
-        self.ended.extend(ended)
-
 
 def study(
     pruner: PrunerSettings,
@@ -109,11 +107,11 @@ def study(
     seed: int = 1,
     search: str = "random",
     engine: Engine | None = None,
+    memory: Files | None = None,
     stop_after: float | None = None,
-) -> tuple[Engine, Watched, Finish]:
+) -> tuple[Engine, Files, Finish]:
     """Run a study, or resume it."""
-    engine = engine or Engine(make_pruner)
-    watched = Watched(engine, workers=workers)
+    engine, memory = engine or Engine(make_pruner), memory or Files()
     executor = SimulatedExecutor(
         curve=curve,
         seconds_per_epoch=lambda params, worker: 1.0 + len(worker.name) / 10,
@@ -139,31 +137,44 @@ def study(
         make_sampler=lambda space: make_sampler(
             search, SamplerOptions(space=space, seed=seed, directions=(GOAL.direction,))
         ),
-        memory=watched,
+        memory=memory,
         engine=engine,
         seed=seed,
         epochs=EPOCHS,
         pruner=pruner,
-        observer=watched,
         requests=requests,
     )
-    return engine, watched, played.finish
+    return engine, memory, played.finish
 
 
-def epochs_spent(watched: Watched) -> int:
-    return sum(isinstance(event, Reported) for event in watched.events)
+def epochs_spent(files: Files) -> int:
+    return sum(isinstance(event, Reported) for event in files.events)
+
+
+def replayed(files: Files) -> Engine:
+    """Return an engine that has handled the same events."""
+    engine = Engine(make_pruner)
+    for event in files.events:
+        engine.handle(event)
+    check_engine(engine)
+    return engine
 
 
 # --- no trial starves -------------------------------------------------------------------------
 
 
 @each_pruner
-@pytest.mark.parametrize("faults", [None, DEATHS], ids=["in peace", "deaths and stragglers"])
-@pytest.mark.parametrize("workers", [1, 8, 50])
+@pytest.mark.parametrize(
+    ("workers", "faults"),
+    [(1, None), (8, None), (8, DEATHS), (50, DEATHS)],
+    ids=["1", "8", "8 that die", "50 that die"],
+)
 def test_a_study_ends_and_no_worker_is_idle_while_work_waits(
-    pruner: PrunerSettings, faults: Faults | None, workers: int
+    pruner: PrunerSettings, workers: int, faults: Faults | None
 ) -> None:
-    engine, watched, finish = study(pruner, workers=workers, faults=faults)
+    engine = Engine(make_pruner)
+    watched = Watched(engine)
+    _, _, finish = study(pruner, workers=workers, faults=faults, engine=engine, memory=watched)
     trials = [*engine.trials]
     assert finish.finish_reason is FinishReason.DONE
     assert len(trials) == TRIALS
@@ -180,10 +191,10 @@ def test_a_study_ends_and_no_worker_is_idle_while_work_waits(
 @pytest.mark.parametrize("name", ["promotion", "hyperband, promotion"])
 @pytest.mark.parametrize("faults", [None, DEATHS], ids=["in peace", "deaths and stragglers"])
 def test_every_promoted_trial_runs_on_from_where_it_was(name: str, faults: Faults | None) -> None:
-    engine, watched, _ = study(PRUNERS[name], faults=faults)
+    engine, files, _ = study(PRUNERS[name], faults=faults)
     released = {
         attempt.id.trial
-        for attempt in watched.attempts.values()
+        for attempt in files.attempts.values()
         if attempt.outcome is Outcome.RELEASED
     }
     assert len(released) > TRIALS / 2
@@ -192,7 +203,7 @@ def test_every_promoted_trial_runs_on_from_where_it_was(name: str, faults: Fault
     for trial in engine.trials:
         steps = [
             event.report.step
-            for event in watched.events
+            for event in files.events
             if isinstance(event, Reported) and event.attempt.trial == trial.number
         ]
         assert steps == [*range(1, len(steps) + 1)], "no epoch is trained twice"
@@ -201,16 +212,16 @@ def test_every_promoted_trial_runs_on_from_where_it_was(name: str, faults: Fault
 @each_pruner
 def test_stopping_early_loses_little_and_saves_much(pruner: PrunerSettings) -> None:
     best, spent = [], []
-    for seed in range(5):
-        engine, watched, _ = study(pruner, seed=seed)
+    for seed in range(SEEDS):
+        engine, files, _ = study(pruner, seed=seed)
         assert engine.snapshot.best is not None
         assert engine.snapshot.best.value is not None
         full = max(float(trial.params["height"] or 0) for trial in engine.trials)
         best.append(full - engine.snapshot.best.value)
-        spent.append(epochs_spent(watched) / TRIALS / EPOCHS)
-    assert sum(best) / 5 < 0.2
+        spent.append(epochs_spent(files) / TRIALS / EPOCHS)
+    assert sum(best) / SEEDS < 0.2
     most = {"none": 1.0, "median": 0.9, "asha": 0.35, "hyperband": 0.6}[pruner.name]
-    assert sum(spent) / 5 <= most
+    assert sum(spent) / SEEDS <= most
 
 
 @each_pruner
@@ -218,35 +229,33 @@ def test_stopping_early_loses_little_and_saves_much(pruner: PrunerSettings) -> N
 def test_a_study_repeats_itself_and_its_events_tell_all(
     pruner: PrunerSettings, search: str
 ) -> None:
-    first, watched, _ = study(pruner, faults=DEATHS, search=search)
+    first, files, _ = study(pruner, faults=DEATHS, search=search)
     second, _, _ = study(pruner, faults=DEATHS, search=search)
     assert [*first.trials] == [*second.trials]
-    replayed = Engine(make_pruner)
-    for event in watched.events:
-        replayed.handle(event)
-        check_engine(replayed)
-    assert [*replayed.trials] == [*first.trials]
+    assert [*replayed(files).trials] == [*first.trials]
 
 
 @each_pruner
 @pytest.mark.parametrize("stop_after", [0.5, 5.0, 20.0])
 def test_a_study_that_was_let_go_goes_on(pruner: PrunerSettings, stop_after: float) -> None:
-    engine, watched, finish = study(pruner, stop_after=stop_after)
+    engine, files, finish = study(pruner, stop_after=stop_after)
     assert finish.finish_reason is FinishReason.INTERRUPTED
     assert not any(trial.state is TrialState.RUNNING for trial in engine.trials)
-    spent = epochs_spent(watched)
+    spent = epochs_spent(files)
     paused = [t.number for t in engine.trials if t.state is TrialState.PAUSED]
-    assert not watched.discarded & set(paused)
-    engine, watched, finish = study(pruner, engine=engine)
+    assert not files.discarded & set(paused)
+    engine, files, finish = study(pruner, engine=engine)
     assert finish.finish_reason is FinishReason.DONE
     assert all(trial.state.is_final for trial in engine.trials)
-    assert spent + epochs_spent(watched) <= TRIALS * EPOCHS, "nothing is trained twice"
+    assert spent + epochs_spent(files) <= TRIALS * EPOCHS, "nothing is trained twice"
 
 
 def test_a_study_may_change_how_it_prunes_whenever_it_is_resumed() -> None:
-    for one, two in itertools.permutations(PRUNERS.values(), 2):
-        engine, _, _ = study(one, stop_after=12.0)
-        later = {} if two.name == "none" else {"min_epochs": 2}
-        engine, _, finish = study(replace(two, options={**two.options, **later}), engine=engine)
+    stopped = {name: study(pruner, stop_after=12.0)[1] for name, pruner in PRUNERS.items()}
+    for one, two in itertools.permutations(PRUNERS, 2):
+        pruner = PRUNERS[two]
+        later = {} if pruner.name == "none" else {"min_epochs": 2}
+        changed = replace(pruner, options={**pruner.options, **later})
+        engine, _, finish = study(changed, engine=replayed(stopped[one]))
         assert finish.finish_reason is FinishReason.DONE
         assert all(trial.state.is_final for trial in engine.trials)

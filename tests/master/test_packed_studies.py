@@ -19,7 +19,7 @@ from simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from simulated_studies import Memory, attempts_by, play
 
 GB = 10**9
-TRIALS = 150
+TRIALS = 100
 GOALS = Goals((Goal("score", Direction.MAX),))
 SPACE = SearchSpace(
     (FloatParameter("size", 1.0, 3.0, scale=Scale.LOG), FloatParameter("rate", 0.0, 1.0))
@@ -83,7 +83,7 @@ def test_packed_trials_fill_memory_and_none_dies() -> None:
     packed = study(SMALL)
     fixed = [
         study(SMALL, measured=(), resources=Resources(cpus=part, memory_bytes=3 * GB)).seconds
-        for part in (1, 0.5, 0.25, 0.125)
+        for part in (0.5, 0.125)
     ]
     assert (packed.complete, packed.lost) == (TRIALS, 0)
     assert min(fixed) > 1.25 * packed.seconds

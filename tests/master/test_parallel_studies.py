@@ -93,12 +93,12 @@ def check_held(attempts: Sequence[Attempt], events: Sequence[Event]) -> None:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
-def test_thousands_of_mixed_trials_all_have_their_turn() -> None:
-    played, memory = study(2_000, nodes(12))
+def test_a_thousand_mixed_trials_all_have_their_turn() -> None:
+    played, memory = study(1_000, nodes(12))
     attempts = attempts_by(memory.events)
     check_held(attempts, memory.events)
     assert all(trial.state is TrialState.COMPLETE for trial in played.engine.trials)
-    assert len(attempts) == 2_000
+    assert len(attempts) == 1_000
     assert played.engine.snapshot.cpus_held == 0
     suggested = {
         number: event.at

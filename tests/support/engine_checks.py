@@ -139,8 +139,11 @@ def _check_queue(
 def check_held(cluster_state: ClusterState, placements: Iterable[Placement]) -> None:
     """Check that exactly these placements are held, and nothing twice."""
     held = [rank for each in placements for rank in each.ranks if rank.worker in cluster_state]
+    held_on = {name: list[Placement]() for name in cluster_state}
+    for rank in held:
+        held_on[rank.worker].append(rank)
     for row, (name, record) in enumerate(cluster_state._workers.items()):
-        here = [placement for placement in held if placement.worker == name]
+        here = held_on[name]
         _check_pool(record.cpus, [(p.cpus, p.cpu_share) for p in here])
         _check_pool(record.gpus, [(p.gpus, p.gpu_share) for p in here])
         assert record.memory_bytes + sum(p.memory_bytes for p in here) == record.total_bytes

@@ -31,8 +31,5 @@ __all__ = [
 ]  # fmt: skip
 __getattr__ = beside(globals(), optuna)
 
-for _name in (
-    *("distributions", "exceptions", "importance", "integration", "logging", "trial"),
-    "visualization",
-):
+for _name in ("distributions", "exceptions", "integration", "logging", "trial"):
     sys.modules[f"{__name__}.{_name}"] = import_module(f"optuna.{_name}")  # for `from` imports
