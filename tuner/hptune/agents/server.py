@@ -142,7 +142,7 @@ class Agent:
         seconds = min(max(timeout_seconds, 1.0), _MOST_WAIT_SECONDS)
         path = str(self._limits.study(study))
         arguments = ("wait", f"--until={until}", f"--timeout={seconds:g}s", "--", path)
-        return self._command(*arguments, seconds=seconds + _COMMAND_SECONDS, answers=_WAITED)
+        return self._command(*arguments, waits=seconds)
 
     def start(self, model_file: str, settings: dict[str, Any], token: str = "") -> str:
         """Say what a new study would cost; with the token of that answer, start it.
@@ -252,29 +252,28 @@ class Agent:
         output = read_part(log, most_bytes=MOST_BYTES)
         return f"the study {name} has ended\n{_answer(master.returncode, output)}"
 
-    def _command(
-        self,
-        *arguments: str,
-        cursor: int = 0,
-        seconds: float = _COMMAND_SECONDS,
-        answers: Container[int] = (0,),
-    ) -> str:
-        """Return what a command of hptune prints; it is killed if the client leaves.
+    def _command(self, *arguments: str, cursor: int = 0, waits: float = 0.0) -> str:
+        """Return what a command of hptune prints.
+
+        Args:
+            arguments: The command.
+            cursor: Where the answer begins in it.
+            waits: How many seconds it waits for something, if it does. Then it is killed if the
+                client leaves.
 
         Raises:
-            ToolError: Its exit code is none of `answers`.
+            ToolError: It has failed.
         """
         try:
-            code, output = from_thread.run(self._ended, arguments, seconds)
+            code, output = from_thread.run(self._ended, arguments, waits)
         except TimeoutError:
-            raise StudyError(f"hptune {arguments[0]} took over {seconds:g} seconds") from None
-        return _answer(code, output, cursor=cursor, answers=answers)
+            raise StudyError(f"hptune {arguments[0]} took too long and was killed") from None
+        return _answer(code, output, cursor, answers=_WAITED if waits else (0,))
 
-    async def _ended(self, arguments: Sequence[str], seconds: float) -> tuple[int, bytes]:
-        with fail_after(seconds):
-            command = [sys.executable, "-m", "hptune", *arguments]
+    async def _ended(self, arguments: Sequence[str], waits: float) -> tuple[int, bytes]:
+        with fail_after(waits + _COMMAND_SECONDS, shield=not waits):
             ended = await run_process(
-                command,
+                [sys.executable, "-m", "hptune", *arguments],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
@@ -283,7 +282,7 @@ class Agent:
         return ended.returncode, ended.stdout
 
 
-def _answer(code: int, output: bytes, *, cursor: int = 0, answers: Container[int] = (0,)) -> str:
+def _answer(code: int, output: bytes, cursor: int = 0, *, answers: Container[int] = (0,)) -> str:
     """Return the answer of a command; an error unless its exit code is one of `answers`."""
     words = f"exit code {code}\n" * bool(code) + paged(output.decode(errors="replace"), cursor)
     if code in answers:
