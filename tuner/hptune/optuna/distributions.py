@@ -21,17 +21,11 @@ def declaration(distribution: Any) -> Declaration:
     return Int(low, high, None if step == 1 else step, sampling)
 
 
-def has(distribution: Any, value: Any) -> bool:
-    """Return whether a value of the study is one of a distribution."""
-    if isinstance(distribution, CategoricalDistribution):
-        return value in _stored_choices(distribution)
-    return bool(distribution.low <= value <= distribution.high)
-
-
 def suggested(distribution: BaseDistribution, value: Any) -> Any:
     """Return what a script gets for a value of the study."""
     if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[_stored_choices(distribution).index(value)]
+        choices = dict(zip(_stored_choices(distribution), distribution.choices, strict=True))
+        return choices.get(value, value)  # it may have been enqueued
     return value
 
 

@@ -27,7 +27,7 @@ from ..files.ownership import check_loadable
 from ..samplers.adapters.optuna import quiet
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
-from .distributions import has, suggested
+from .distributions import suggested
 
 VALUE = "value"
 """The metric of a study with one objective."""
@@ -108,11 +108,7 @@ class Results(InMemoryStorage):
         return trials
 
     def _frozen(self, trial: Trial, now: LedgerReader) -> FrozenTrial:
-        params, distributions = {}, {}
-        for name, value in trial.used.items():
-            if (distribution := self.distribution(name)) and has(distribution, value):
-                params[name] = suggested(distribution, value)
-                distributions[name] = distribution
+        known = {name: each for name in trial.used if (each := self.distribution(name))}
         state = _STATES.get(trial.state) or TrialState[trial.state.name]
         attempts = now.attempts(trial.number)
         started = [each.started_at or each.placed_at for each in attempts]
@@ -126,8 +122,8 @@ class Results(InMemoryStorage):
             values=[*self._goals.judged(trial).values] or None,
             datetime_start=datetime.fromtimestamp(started[0]) if started else None,
             datetime_complete=datetime.fromtimestamp(ended[-1]) if ended else None,
-            params=params,
-            distributions=distributions,
+            params={name: suggested(each, trial.params[name]) for name, each in known.items()},
+            distributions=known,
             user_attrs=_read(self.folder / str(trial.number)),
             system_attrs={},
             intermediate_values={step - 1: value for step, value in steps.items()},

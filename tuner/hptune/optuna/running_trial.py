@@ -15,7 +15,7 @@ from ..ask_tell.trial import AskedTrial
 from ..core.attempt import Cause
 from ..core.space.parameters import Parameter
 from ..errors import HptuneError, UsageError
-from .distributions import declaration, has, stored, suggested
+from .distributions import declaration, stored, suggested
 from .missing import refused
 from .results import VALUE
 
@@ -30,10 +30,12 @@ class RunningTrial(Trial):
     """
 
     study: Any
+    number = 0  # of Optuna's trials, it is read from a storage
 
     def __init__(self, study: Any, asked: AskedTrial, fixed: Mapping[str, Any]) -> None:
         self.study = study
         self.asked = asked
+        self.number = asked.number
         self.asked.has_asked_all = (Cause.RETURNED, Cause.PRUNED, Cause.EXCEPTION)
         self._hp = asked.hp
         self._fixed = fixed
@@ -41,11 +43,6 @@ class RunningTrial(Trial):
         self._distributions: dict[str, BaseDistribution] = {}
         self._steps: set[int] = set()
         self._is_judged = True
-
-    @property
-    def number(self) -> int:
-        """The trial's number, from 0."""
-        return self.asked.number
 
     @property
     def _cached_frozen_trial(self) -> FrozenTrial:  # type: ignore[override]  # Optuna only reads it
@@ -71,8 +68,7 @@ class RunningTrial(Trial):
         hp, declared, results = self._hp, declaration(distribution), self.study.results
         hp.first_value = lambda new: stored(distribution, self._fixed.get(name, self._drawn(new)))
         value = getattr(hp, declared.kind)(name, **declared.options)
-        first = results.distribution(name) or distribution
-        if first != distribution or not has(distribution, value):
+        if (first := results.distribution(name) or distribution) != distribution:
             raise UsageError(
                 f"{name} is {value!r} of {first}; this trial allows {distribution}. Declare it "
                 "alike in all trials, or give it another name"
