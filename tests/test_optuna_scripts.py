@@ -17,8 +17,10 @@ import pytest
 from optuna.trial import TrialState
 
 import hptune.optuna
+from hptune.core.attempt import ReportedValue
 from hptune.errors import UsageError
 from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import LedgerReader
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:suggest_:FutureWarning"),
@@ -445,7 +447,7 @@ def test_a_trial_declares_what_others_have_declared() -> None:
     study = hptune.optuna.create_study()
     study.optimize(square, n_trials=1)
     with pytest.raises(
-        UsageError, match=r"x is .* of Float -10.0..10.0; this trial allows Float 20.0..30.0"
+        UsageError, match=r"x is .* of Float.*low=-10.0.*; this trial allows Float.*low=20.0"
     ):
         study.optimize(lambda trial: trial.suggest_float("x", 20, 30), n_trials=1)
 
@@ -470,6 +472,54 @@ def test_a_trial_has_what_it_suggested_and_no_more(
         assert ("of_a" in trial.params) == (trial.params["kind"] == "a")
         assert line.levelname == "INFO"
         assert line.getMessage().endswith(str(trial.params))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("end", ["raise", "tell"])
+def test_a_failed_trial_has_what_it_suggested(end: str, count: int) -> None:
+    names = ["x", "y"]
+
+    def objective(trial: Any) -> float:
+        for name in names[: count if trial.number else 2]:
+            trial.suggest_float(name, 0, 1)
+        if trial.number:
+            raise ValueError
+        return 1.0
+
+    study = hptune.optuna.create_study()
+    study.optimize(objective, n_trials=1)
+    if end == "raise":
+        study.optimize(objective, n_trials=1, catch=ValueError)
+    else:
+        trial = study.ask()
+        with pytest.raises(ValueError):  # noqa: PT011 - that of the objective
+            objective(trial)
+        study.tell(trial, state=TrialState.FAIL)
+    assert study.trials[1].state is TrialState.FAIL
+    assert [*study.trials[1].params] == names[:count]
+
+
+def test_callbacks_read_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    reports = LedgerReader.reports
+
+    def counted(reader: LedgerReader, trial: int | None = None) -> list[ReportedValue]:
+        rows = reports(reader, trial)
+        read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(LedgerReader, "reports", counted)
+
+    def objective(trial: Any) -> float:
+        trial.report(1.0, 0)
+        return square(trial)
+
+    def callback(study: Any, trial: Any) -> None:
+        assert study.best_trial.number <= trial.number
+
+    study = hptune.optuna.create_study()
+    study.optimize(objective, n_trials=12, callbacks=[callback])
+    assert sum(read) <= 2 * 12
 
 
 def test_modules_are_imported_by_their_names() -> None:

@@ -26,6 +26,7 @@ from hptune.clusters.slurm_master import Masters
 from hptune.errors import UsageError
 from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
+from hptune.worker.dask.versions import installed
 from real_runs import is_alive
 from stored_study import stored
 
@@ -88,6 +89,43 @@ def test_each_tool_has_its_schema_and_a_read_only_server_changes_nothing(agent: 
     assert tools["start"].input_schema["required"] == ["model_file", "settings"]
     assert tools["wait"].input_schema["properties"]["until"]["enum"][-1] == "end"
     assert [*Driver(agent, read_only=True).tools()] == ["status", "trials", "output", "wait"]
+
+
+def test_the_server_says_its_version(agent: Agent) -> None:
+    async def ask() -> Any:
+        async with Client(agent.server()) as client:
+            return client.server_info
+
+    assert asyncio.run(ask()).version == installed()["hptune"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("status", {"study": "none"}),
+        ("wait", {"study": "none", "timeout_seconds": 1}),
+        ("stop", {"study": "none"}),
+    ],
+)
+def test_a_command_that_fails_is_an_error(
+    call: Driver, tool: str, arguments: dict[str, Any]
+) -> None:
+    answer = call(tool, **arguments)
+    assert answer.is_error
+    assert "exit code 2" in answer.text
+    assert "no study" in answer.text
+
+
+@pytest.mark.parametrize(("code", "is_error"), [(0, False), (1, False), (2, True), (4, False)])
+def test_a_wait_without_what_was_waited_for_is_no_error(
+    call: Driver, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_error: bool
+) -> None:
+    command = folder / "python"
+    command.write_text(f"#!/bin/sh\necho ended\nexit {code}\n")
+    command.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(command))
+    assert call("wait", study="a").is_error == is_error
+    assert call("stop", study="a").is_error == bool(code)
 
 
 def test_a_client_runs_a_whole_study(call: Driver, model: str, folder: Path) -> None:

@@ -70,7 +70,7 @@ WINGS = {
         uses=("programs", "slurm"),
     ),
     "agents": Wing(("hptune.agents", "hptune.cli.mcp"), uses=("slurm", "other tools")),
-    "optuna": Wing(("hptune.optuna",), uses=("ask and tell", "pages")),
+    "optuna": Wing(("hptune.optuna",), uses=("ask and tell", "other tools", "programs")),
     "parallel": Wing(
         (
             "hptune.executors.parallel",

@@ -7,13 +7,13 @@ import math
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..config import kinds
 from ..config.settings import SETTINGS, StudySettings
-from ..core.budget import Device, DeviceBudget, read_budget
+from ..core.budget import Device, read_budget
 from ..core.kinds import Kind, whole_number
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS
@@ -35,9 +35,17 @@ _MOST_CHARACTERS = 500
 _MOST_VALUES = 20
 
 
+_HOURS = kinds.texts("HOURS", "texts such as 40core-h and 10gpu-h", check=read_budget)
+
+
+def _read(kind: Kind, default: Any = None) -> Any:
+    """Return a field of `Limits`, which is a key of its file; it is needed if it has no default."""
+    return field(default=default, metadata={"kind": kind})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an agent may ask for.
+    """What an agent may ask for; the fields are the keys of its file.
 
     Attributes:
         studies: The folder of the studies, the only one that is written to.
@@ -50,14 +58,14 @@ class Limits:
         running: Most studies at once.
     """
 
-    studies: Path
-    models: tuple[Path, ...]
-    slurm: tuple[Path, ...]
-    device_hours: Mapping[Device, float]
-    jobs: int
-    time: float
-    trials: int
-    running: int
+    studies: Path = _read(kinds.text("DIR", "the path of a folder"))
+    models: tuple[Path, ...] = _read(kinds.texts("PATHS", "paths of model files and their folders"))
+    slurm: tuple[Path, ...] = _read(kinds.texts("PATHS", "paths of files slurm.toml"), ())
+    device_hours: Mapping[Device, float] = _read(_HOURS)
+    jobs: int = _read(whole_number(0), 0)
+    time: float = _read(kinds.duration())
+    trials: int = _read(whole_number(1))
+    running: int = _read(whole_number(1), 1)
 
     def study(self, name: str) -> Path:
         """Return the directory of a study, which need not exist.
@@ -109,14 +117,10 @@ class Limits:
                 shown = "not given" if value is None else f"{value:g}"
                 unit = " seconds" * (name == "timeout")
                 raise UsageError(f"{name} is {shown}; allowed is at most {most:g}{unit}")
-        self._check_budget(settings, settings.device_budget, committed)
+        self._check_budget(settings, committed)
 
-    def _check_budget(
-        self,
-        settings: StudySettings,
-        budget: DeviceBudget | None,
-        committed: Mapping[Device, float],
-    ) -> None:
+    def _check_budget(self, settings: StudySettings, committed: Mapping[Device, float]) -> None:
+        budget = settings.device_budget
         left = {
             device: max(0.0, hours - committed.get(device, 0.0))
             for device, hours in self.device_hours.items()
@@ -186,45 +190,25 @@ def read_limits(file: Path) -> Limits:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"--limits is {file}, which cannot be read: {error}") from error
-    if unknown := table.keys() - _KEYS.keys():
-        raise UsageError(f"{file} has {min(unknown)!r}; {_allowed(_KEYS)}")
+    known = {each.name: each for each in fields(Limits)}
+    if unknown := table.keys() - known.keys():
+        raise UsageError(f"{file} has {min(unknown)!r}; {_allowed(known)}")
     found: dict[str, Any] = {}
-    for name, (kind, default) in _KEYS.items():
-        value = table.get(name, default)
+    for name, key in known.items():
+        value, kind = table.get(name, key.default), key.metadata["kind"]
         try:
             found[name] = kind.read(value)
         except (ValueError, TypeError) as error:
             shown = "not given" if value is None else repr(value)
             raise UsageError(f"{file}: {name} is {shown}; allowed are {kind.allowed}") from error
-    paths = {name: tuple((path.parent / each).resolve() for each in found[name]) for name in _PATHS}
+    for name in ("models", "slurm"):
+        found[name] = tuple((path.parent / each).resolve() for each in found[name])
+    found["studies"] = (path.parent / found["studies"]).resolve()
     budgets = map(read_budget, found["device_hours"])
-    limits = Limits(
-        **found
-        | paths
-        | {
-            "studies": (path.parent / found["studies"]).resolve(),
-            "device_hours": {each.device: each.hours for each in budgets},
-        }
-    )
+    found["device_hours"] = {each.device: each.hours for each in budgets}
+    limits = Limits(**found)
     _check_places(limits, file)
     return limits
-
-
-_PATHS = ("models", "slurm")
-_KEYS: Mapping[str, tuple[Kind, Any]] = {
-    "studies": (kinds.text("DIR", "the path of a folder"), None),
-    "models": (kinds.texts("PATHS", "paths of model files and of their folders"), None),
-    "slurm": (kinds.texts("PATHS", "paths of files slurm.toml"), ()),
-    "device_hours": (
-        kinds.texts("HOURS", "texts such as 40core-h and 10gpu-h", check=read_budget),
-        None,
-    ),
-    "jobs": (whole_number(0), 0),
-    "time": (kinds.duration(), None),
-    "trials": (whole_number(1), None),
-    "running": (whole_number(1), 1),
-}
-"""The keys of a file of limits: how each is read, and its default; None if it is needed."""
 
 
 def _check_places(limits: Limits, file: Path) -> None:

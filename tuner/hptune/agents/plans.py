@@ -148,19 +148,17 @@ class Planner:
     def _cost(self, settings: StudySettings, study: Path) -> str:
         free = shutil.disk_usage(self._limits.studies).free / 1e9
         first = f", the first {settings.first} of them before all others" if settings.first else ""
-        parts = [
-            f"at most {settings.trials} trials{first}",
-            f"{settings.device_budget}",
-            duration(settings.timeout_seconds or 0.0),
-        ]
+        jobs = ""
         if settings.slurm:
             shapes = order_of(Path(settings.slurm), study, settings.max_jobs).config.shapes
             walltimes = " or ".join(dict.fromkeys(each.walltime for each in shapes))
             jobs = f"{settings.max_jobs} Slurm jobs at once of {walltimes} each"
-            parts.append(f"{jobs}, and one for the master")
-        kept = settings.keep_checkpoints
-        parts.append(f"disk for the best model and {kept} checkpoints ({free:.1f} GB are free)")
-        return "; ".join(parts)
+            jobs = f"{jobs}, and one for the master; "
+        return (
+            f"at most {settings.trials} trials{first}; {settings.device_budget}; "
+            f"{duration(settings.timeout_seconds or 0.0)}; {jobs}disk for the best model and "
+            f"{settings.keep_checkpoints} checkpoints ({free:.1f} GB are free)"
+        )
 
 
 def _committed(directory: StudyDirectory, device: Device, *, is_active: bool) -> float:

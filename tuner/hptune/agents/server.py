@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Literal, ParamSpec
 
-from anyio import from_thread
+from anyio import fail_after, from_thread, run_process
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -40,8 +41,8 @@ _START_SECONDS = 120.0
 
 _MOST_WAIT_SECONDS = 600.0
 _COMMAND_SECONDS = 120.0
-_CHECK_SECONDS = 0.5
-"""How often a command that runs is looked at."""
+_WAITED = (0, 1, 4)
+"""Exit codes of `hptune wait`: it happened, the study ended without it, the time is over."""
 
 _MOST_CHARACTERS = 2000
 
@@ -93,7 +94,11 @@ class Agent:
             read_only: Whether to leave out the tools that change something.
         """
         server = _Server(
-            "hptune", instructions=_INSTRUCTIONS, log_level="ERROR", subscriptions=False
+            "hptune",
+            version=version("hptune"),
+            instructions=_INSTRUCTIONS,
+            log_level="ERROR",
+            subscriptions=False,
         )
         reading = (self.status, self.trials, self.output, self.wait)
         writing = (self.start, self.resume, self.note, self.stop)
@@ -137,11 +142,7 @@ class Agent:
         seconds = min(max(timeout_seconds, 1.0), _MOST_WAIT_SECONDS)
         path = str(self._limits.study(study))
         arguments = ("wait", f"--until={until}", f"--timeout={seconds:g}s", "--", path)
-        return self._command(
-            *arguments,
-            seconds=seconds + _COMMAND_SECONDS,
-            check=from_thread.check_cancelled,  # the client may leave, or ask no more
-        )
+        return self._command(*arguments, waits=seconds)
 
     def start(self, model_file: str, settings: dict[str, Any], token: str = "") -> str:
         """Say what a new study would cost; with the token of that answer, start it.
@@ -248,43 +249,45 @@ class Agent:
             time.sleep(0.1)
         if master.poll() is None:
             return f"the study {name} still begins; see status"
-        text = read_part(log, most_bytes=MOST_BYTES).decode(errors="replace")
-        if master.returncode:
-            raise StudyError(f"hptune has ended with exit code {master.returncode}. {text}")
-        return f"the study {name} has ended\n{paged(text)}"
+        output = read_part(log, most_bytes=MOST_BYTES)
+        return f"the study {name} has ended\n{_answer(master.returncode, output)}"
 
-    def _command(
-        self,
-        *arguments: str,
-        cursor: int = 0,
-        seconds: float = _COMMAND_SECONDS,
-        check: Callable[[], object] = lambda: None,
-    ) -> str:
-        """Return what a command of hptune prints; it ends early if `check` raises."""
-        give_up_at = time.monotonic() + seconds
-        with subprocess.Popen(
-            [sys.executable, "-m", "hptune", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=self._environment,
-        ) as process:
-            try:
-                while (output := _output_if_ended(process)) is None:
-                    check()
-                    if time.monotonic() > give_up_at:
-                        raise StudyError(f"hptune {arguments[0]} took over {seconds:g} seconds")
-            finally:
-                process.kill()
-        code = f"exit code {process.returncode}\n" * bool(process.returncode)
-        return code + paged(output.decode(errors="replace"), cursor)
+    def _command(self, *arguments: str, cursor: int = 0, waits: float = 0.0) -> str:
+        """Return what a command of hptune prints.
+
+        Args:
+            arguments: The command.
+            cursor: Where the answer begins in it.
+            waits: How many seconds it waits for something, if it does. Then it is killed if the
+                client leaves.
+
+        Raises:
+            ToolError: It has failed.
+        """
+        try:
+            code, output = from_thread.run(self._ended, arguments, waits)
+        except TimeoutError:
+            raise StudyError(f"hptune {arguments[0]} took too long and was killed") from None
+        return _answer(code, output, cursor, answers=_WAITED if waits else (0,))
+
+    async def _ended(self, arguments: Sequence[str], waits: float) -> tuple[int, bytes]:
+        with fail_after(waits + _COMMAND_SECONDS, shield=not waits):
+            ended = await run_process(
+                [sys.executable, "-m", "hptune", *arguments],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                check=False,
+            )
+        return ended.returncode, ended.stdout
 
 
-def _output_if_ended(process: subprocess.Popen[bytes]) -> bytes | None:
-    try:
-        return process.communicate(timeout=_CHECK_SECONDS)[0]
-    except subprocess.TimeoutExpired:
-        return None
+def _answer(code: int, output: bytes, cursor: int = 0, *, answers: Container[int] = (0,)) -> str:
+    """Return the answer of a command; an error unless its exit code is one of `answers`."""
+    words = f"exit code {code}\n" * bool(code) + paged(output.decode(errors="replace"), cursor)
+    if code in answers:
+        return words
+    raise ToolError(words)
 
 
 def _opened(path: Path) -> IO[bytes]:

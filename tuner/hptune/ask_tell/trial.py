@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -47,7 +47,10 @@ class AskedTrial(TrialContext):
         hp: Declares hyperparameters where they are used, as in a model function. What is new gets
             what `hptune space` says is tried first, and is searched from the next trial on.
         resumed_from: The last step that an earlier attempt has reported; None if there was none.
+        has_asked_all: Ends by which what it has not asked `hp` for counts as unused.
     """
+
+    has_asked_all: Collection[Cause] = (Cause.RETURNED, Cause.PRUNED)
 
     def __init__(
         self,
@@ -152,8 +155,8 @@ class AskedTrial(TrialContext):
     def end(self, ending: Ending) -> Trial:
         """End the attempt."""
         used: ParametersUsed | None = None
-        has_asked_all = ending.cause in (Cause.RETURNED, Cause.PRUNED)
-        if "hp" in self.__dict__ and has_asked_all and not self.has_read_params:
+        is_whole = ending.cause in self.has_asked_all
+        if "hp" in self.__dict__ and is_whole and not self.has_read_params:
             used = self._used(is_over=True)
         trial = self.session.end(self.attempt, ending, used)
         self.is_over = True

@@ -2,12 +2,13 @@
 
 A script of Optuna changes this import. The study is a directory, which the path of `storage`
 names. Trials run in the script's process, or with `n_jobs` each in one of its own. All that only
-reads results is Optuna's own code, which gets a copy of the study; every other name is that of the
-installed package, too.
+reads results is Optuna's own code, on a storage of the study's trials; every other name is that of
+the installed package, too.
 
 Offers: these names, and the modules of Optuna.
 
-May import: `errors`, `text`, `core`, `ask_tell`, `files`, `reporting`, `storage`, `training`.
+May import: `errors`, `text`, `core`, `ask_tell`, `files`, `samplers`, `storage`, `training`,
+`user_code`.
 """
 
 from __future__ import annotations

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import pickle
-import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
+import sys
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import wait
 from typing import Any
 
-import cloudpickle
-
-from ..errors import StudyOverError, TrialOverError
+from ..errors import TrialOverError
 from .running_trial import RunningTrial as Trial
 
 Run = Callable[[Trial], Exception | None]
@@ -23,39 +20,39 @@ WAIT_SECONDS = 0.2
 
 
 def run_trials(
-    begin: Callable[[], Trial | None], run: Run, ended: Callable[[Trial, Any], None], *, jobs: int
+    trials: Iterable[Trial | None], run: Run, ended: Callable[[Trial, Any], None], *, jobs: int
 ) -> None:
-    """Run trials until no more begin; with several jobs, each in a process.
+    """Run trials; with several jobs, each in a process.
 
     Args:
-        begin: Returns the next trial, None if none is free now; raises StudyOverError at the end.
+        trials: Yields the trials, and None while none is free.
         run: Runs a trial.
-        ended: Takes each trial, with the error that `run` returned.
+        ended: Takes each trial, with the error that ends the study.
         jobs: How many trials run at the same time.
     """
     running: dict[Any, tuple[Trial, Any]] = {}
-    has_more = True
+    fork = multiprocessing.get_context("fork")  # so that an objective need not be importable
+
+    def await_one(seconds: float | None = None) -> None:
+        for sentinel in wait([*running], seconds):
+            trial, process = running.pop(sentinel)
+            process.join()
+            ended(trial, _error(trial, process.exitcode))
+
     try:
-        while has_more or running:
-            trial = None
-            if has_more and len(running) < jobs:
-                try:
-                    trial = begin()
-                except StudyOverError:
-                    has_more = False
-                    continue
-            if trial and jobs == 1:
+        for trial in trials:
+            if trial is None:
+                await_one(WAIT_SECONDS)
+            elif jobs == 1:
                 ended(trial, run(trial))
-            elif trial:
-                pipe, process = _started(trial, run)
-                running[pipe] = trial, process
-            elif running:
-                is_full = not has_more or len(running) == jobs
-                for ready in wait([*running], timeout=None if is_full else WAIT_SECONDS):
-                    trial, process = running.pop(ready)
-                    ended(trial, _outcome(trial, ready, process))
             else:
-                time.sleep(WAIT_SECONDS)
+                process = fork.Process(target=_run_in_process, args=(trial, run))
+                process.start()
+                running[process.sentinel] = trial, process
+                if len(running) == jobs:
+                    await_one()
+        while running:
+            await_one()
     except BaseException as error:
         for trial, process in running.values():
             if not isinstance(error, Exception):
@@ -65,37 +62,18 @@ def run_trials(
         raise
 
 
-def _started(trial: Trial, run: Run) -> tuple[Any, Any]:
-    """Start a process for a trial; return the pipe by which it answers, and the process."""
-    fork = multiprocessing.get_context("fork")  # so that an objective need not be importable
-    ours, its = fork.Pipe(duplex=False)
-    process = fork.Process(target=_run_in_process, args=(trial, run, its))
-    process.start()
-    its.close()  # so that its end is seen
-    return ours, process
-
-
-def _run_in_process(trial: Trial, run: Run, pipe: Connection) -> None:
+def _run_in_process(trial: Trial, run: Run) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # the trial was given back
-        error = run(trial)
-        try:
-            data = cloudpickle.dumps(error)
-            pickle.loads(data)  # noqa: S301 - of this process
-        except Exception:  # the user's own exception cannot be sent
-            data = cloudpickle.dumps(RuntimeError(repr(error)))
-        pipe.send((data, trial.study.is_stopped))
+        sys.exit(0 if run(trial) is None else 1)
 
 
-def _outcome(trial: Trial, pipe: Any, process: Any) -> BaseException | None:
+def _error(trial: Trial, exit_code: int) -> Exception | None:
     """Return the error that ends the study after a trial in a process."""
-    try:
-        data, is_stopped = pipe.recv()
-        error: BaseException | None = pickle.loads(data)  # noqa: S301 - of a child of this process
-        trial.study.is_stopped |= is_stopped
-        process.join()
-    except EOFError:
-        process.join()
-        error = RuntimeError(f"the process of trial {trial.number} died: {process.exitcode}")
-        with contextlib.suppress(TrialOverError):
-            trial.asked.fail(str(error))
-    return error
+    study = trial.study.hptune_study
+    with contextlib.suppress(TrialOverError):  # else its process has ended it
+        # Nobody knows what that process has suggested, so this is not told of `trial.asked`.
+        study.tell(trial.number, failed=f"its process died: {exit_code}")
+        exit_code = exit_code or 1
+    shown = f"`hptune show {study.directory} {trial.number}` says more"
+    reason = study.trial(trial.number).reason
+    return RuntimeError(f"trial {trial.number}: {reason}; {shown}") if exit_code else None

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import random
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial
 
 from ..ask_tell.trial import AskedTrial
-from ..core.space.parameters import ChoiceParameter, FloatParameter, IntParameter, Scale
+from ..core.attempt import Cause
+from ..core.space.parameters import Parameter
 from ..errors import HptuneError, UsageError
-from .attributes import attributes, set_attribute
+from .distributions import declaration, stored, suggested
 from .missing import refused
-
-VALUE = "value"
-"""The metric of a study with one objective."""
-
-Parameter = FloatParameter | IntParameter | ChoiceParameter
+from .results import VALUE
 
 
 class RunningTrial(Trial):
@@ -35,25 +30,23 @@ class RunningTrial(Trial):
     """
 
     study: Any
+    number = 0  # of Optuna's trials, it is read from a storage
 
     def __init__(self, study: Any, asked: AskedTrial, fixed: Mapping[str, Any]) -> None:
         self.study = study
         self.asked = asked
+        self.number = asked.number
+        self.asked.has_asked_all = (Cause.RETURNED, Cause.PRUNED, Cause.EXCEPTION)
+        self._hp = asked.hp
         self._fixed = fixed
-        self._folder: Path = study.folder / str(asked.number)
         self._params: dict[str, Any] = {}
         self._distributions: dict[str, BaseDistribution] = {}
         self._steps: set[int] = set()
         self._is_judged = True
 
     @property
-    def number(self) -> int:
-        """The trial's number, from 0."""
-        return self.asked.number
-
-    @property
     def _cached_frozen_trial(self) -> FrozenTrial:  # type: ignore[override]  # Optuna only reads it
-        frozen: FrozenTrial = self.study.get_trials(deepcopy=False)[self.number]
+        frozen: FrozenTrial = self.study.results.get_trial(self.number)
         return frozen
 
     @property
@@ -72,49 +65,27 @@ class RunningTrial(Trial):
 
     def suggest(self, name: str, distribution: BaseDistribution) -> Any:
         """Return a value of the distribution; all of Optuna's methods call this."""
-        value = self._declared(self._parameter(name, distribution))
-        if isinstance(distribution, CategoricalDistribution):
-            stored = self.study.choices(name, distribution.choices)
-            value = distribution.choices[stored.index(value)]
-        self._params[name], self._distributions[name] = value, distribution
-        return value
+        hp, declared, results = self._hp, declaration(distribution), self.study.results
+        hp.first_value = lambda new: stored(distribution, self._fixed.get(name, self._drawn(new)))
+        value = getattr(hp, declared.kind)(name, **declared.options)
+        if (first := results.distribution(name) or distribution) != distribution:
+            raise UsageError(
+                f"{name} is {value!r} of {first}; this trial allows {distribution}. Declare it "
+                "alike in all trials, or give it another name"
+            )
+        results.declare(name, distribution)
+        self._distributions[name] = distribution
+        self._params[name] = suggested(distribution, value)
+        return self._params[name]
 
     _suggest = suggest
 
+    def _drawn(self, new: Parameter) -> Any:
+        """Return the value of a hyperparameter that the study does not search yet."""
+        return new.from_unit(random.Random(f"{self.asked.seed} {new.name}").random())  # noqa: S311 - of the seed
+
     def _check_distribution(self, name: str, distribution: BaseDistribution) -> None:
-        """Do nothing: `_declared` has checked it."""
-
-    def _parameter(self, name: str, distribution: Any) -> Parameter:
-        if isinstance(distribution, CategoricalDistribution):
-            return ChoiceParameter(name, self.study.choices(name, distribution.choices))
-        low, high, step = distribution.low, distribution.high, distribution.step
-        scale = Scale.LOG if distribution.log else Scale.LINEAR
-        if isinstance(distribution, FloatDistribution):
-            return FloatParameter(name, low, high, step=step, scale=scale)
-        return IntParameter(name, low, high, step=None if step == 1 else step, scale=scale)
-
-    def _declared(self, parameter: Parameter) -> Any:
-        """Return the value of a hyperparameter, which the study searches from now on."""
-        name, hp = parameter.name, self.asked.hp
-        if name not in hp.known_values:  # it was not searched when the trial was asked for
-            drawn = parameter.from_unit(random.Random(f"{self.asked.seed} {name}").random())  # noqa: S311 - of the seed
-            hp.known_values[name] = self.study.stored(name, self._fixed.get(name, drawn))
-        if isinstance(parameter, ChoiceParameter):
-            value = hp.Choice(name, list(parameter.values))
-            is_allowed = value in parameter.values
-        else:
-            declare: Any = hp.Int if isinstance(parameter, IntParameter) else hp.Float
-            low, high, scale = parameter.low, parameter.high, str(parameter.scale)
-            value = declare(name, low, high, parameter.step, scale)
-            is_allowed = low <= value <= high
-        first = next(known for known in hp.space if known.name == name)
-        is_changed = type(first) is type(parameter) and first.bounds != parameter.bounds
-        if is_changed or not is_allowed:
-            raise UsageError(
-                f"{name} is {value!r} of {first.bounds}; this trial allows {parameter.bounds}. "
-                "Declare it alike in all trials, or give it another name"
-            )
-        return value
+        """Do nothing: `suggest` has checked it."""
 
     # --- results --------------------------------------------------------------------------------
 
@@ -137,13 +108,7 @@ class RunningTrial(Trial):
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """Set an attribute to any value that can be pickled."""
-        set_attribute(self._folder, key, value)
-        self.study.copied = None, None
-
-    @property
-    def user_attrs(self) -> dict[str, Any]:
-        """The attributes that were set."""
-        return copy.deepcopy(attributes(self._folder))
+        self.study.results.set_trial_user_attr(self.number, key, value)
 
     def give_back(self) -> None:
         """Let another program have the trial, unless it is over."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import math
+import multiprocessing
 import os
 import secrets
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna.study
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..ask_tell.study import open_study
@@ -27,23 +25,20 @@ from ..core.attempt import Cause, Ending
 from ..core.messages import FinishReason
 from ..core.trial import TrialState as State
 from ..errors import NoTrialError, StudyOverError, TrialOverError, UsageError
-from ..reporting.exports.optuna import in_memory
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader
 from ..text import plural
 from ..training.context import as_number, stated_cause
 from . import pruners, samplers
-from .attributes import attributes, set_attribute
+from .distributions import stored
 from .jobs import WAIT_SECONDS, run_trials
 from .missing import beside, refuse, refused
-from .running_trial import VALUE, RunningTrial
+from .results import VALUE, Results
+from .running_trial import RunningTrial
 from .storages import folder_of, logger, names_in
 
 __getattr__ = beside(globals(), optuna.study)
 
 _WHERE = "a study of hptune.optuna"
-_LABELS = "labels"
-"""The folder with the choices that the study has as texts."""
 _LEASE = "7d"
 """How long a trial may report nothing: those of Optuna need not report."""
 _MANY = 1000
@@ -55,21 +50,17 @@ Callback = Callable[["Study", FrozenTrial], None]
 class Study(optuna.study.Study):
     """A study that a script of Optuna runs; `hptune_study` has all that hptune knows of it.
 
-    Results are read by Optuna's own methods, from a copy in memory.
-
     Args:
         directory: The study's directory.
         settings: What a new study gets.
 
     Attributes:
         study_name: The name of the directory.
-        folder: Where the attributes are.
         enqueued: Configurations to try next, given whole or in part.
-        is_stopped: Whether the present `optimize` begins no more trials.
-        copied: The number of events in the latest copy for Optuna's methods, and the copy.
+        results: The storage from which Optuna's own methods read results.
     """
 
-    _study_id = 0  # of the only study in the storage of the copy
+    _study_id = 0  # of the only study in the storage
     add_trial: Any = refused(_WHERE, "add_trial")
     set_metric_names: Any = refused(_WHERE, "set_metric_names")
     sampler: Any = property(refused(_WHERE, "sampler"))
@@ -77,78 +68,17 @@ class Study(optuna.study.Study):
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.study_name = directory.name
-        self.folder = directory.absolute() / "optuna"
         self.hptune_study = open_study(directory, lease=_LEASE, **settings)
         self.hptune_study.session.ends_with_process = True
         self.enqueued: list[Mapping[str, Any]] = []
-        self.is_stopped = False
-        self._objectives = self.hptune_study.goals.objectives
-        self._reader = LedgerReader(StudyDirectory(directory))
-        self.copied: tuple[Any, Any] = (None, None)
+        self._is_stopped = multiprocessing.RawValue("b", False)  # the processes of trials share it
+        self._storage = self.results = Results(StudyDirectory(directory), self.hptune_study.goals)
+        self._directions = self.results.get_study_directions(self._study_id)
         self._last: RunningTrial | None = None
         self._thread = threading.local()
 
     def __reduce__(self) -> Any:
-        return type(self), (self.folder.parent,)
-
-    # --- results --------------------------------------------------------------------------------
-
-    @property
-    def _storage(self) -> Any:  # type: ignore[override]  # Optuna only reads it
-        """A storage of Optuna's with a copy of the study, which is made after new events."""
-        count = self._reader.event_count()
-        if count != self.copied[0]:
-            self.copied = count, self._copy()
-        return self.copied[1]
-
-    def _copy(self) -> Any:
-        copied = in_memory(self.hptune_study.exported())
-        with warnings.catch_warnings(action="ignore"):  # Optuna warned at their suggestion
-            choices = {
-                name: CategoricalDistribution([*labels.values()])
-                for name, labels in self._labels.items()
-            }
-        for trial in copied.get_all_trials(self._study_id, deepcopy=False):
-            trial.user_attrs = attributes(self.folder / str(trial.number))
-            steps = trial.intermediate_values.items()
-            trial.intermediate_values = {step - 1: value for step, value in steps}
-            for name in choices.keys() & trial.params.keys():
-                trial.params[name] = self._labels[name][trial.params[name]]
-                trial.distributions[name] = choices[name]
-        return copied
-
-    @property
-    def directions(self) -> list[StudyDirection]:
-        """The direction of each objective."""
-        return [StudyDirection[f"{goal.direction.name}IMIZE"] for goal in self._objectives]
-
-    @property
-    def user_attrs(self) -> dict[str, Any]:
-        """The study's attributes."""
-        return copy.deepcopy(attributes(self.folder))
-
-    def set_user_attr(self, key: str, value: Any) -> None:
-        """Set an attribute to any value that can be pickled."""
-        set_attribute(self.folder, key, value)
-
-    @property
-    def _labels(self) -> dict[str, dict[str, Any]]:
-        """The choices that the study has as texts, by hyperparameter and text."""
-        return attributes(self.folder / _LABELS)
-
-    def choices(self, name: str, choices: Sequence[Any]) -> tuple[Any, ...]:
-        """Return choices as the study has them: those of no or of several types are texts."""
-        kinds = {type(choice) for choice in choices if choice is not None}
-        if len(kinds) == 1 and kinds <= {str, int, float}:
-            return tuple(choices)
-        labels = dict(zip(map(repr, choices), choices, strict=True))
-        if name not in self._labels:
-            set_attribute(self.folder / _LABELS, name, labels)
-        return tuple(map(repr, choices))
-
-    def stored(self, name: str, value: Any) -> Any:
-        """Return a value as the study has it."""
-        return repr(value) if repr(value) in self._labels.get(name, {}) else value
+        return type(self), (self.results.folder.parent,)
 
     # --- trials ---------------------------------------------------------------------------------
 
@@ -175,43 +105,31 @@ class Study(optuna.study.Study):
             )
         caught = (catch,) if isinstance(catch, type) else tuple(catch)
         until = math.inf if timeout is None else time.monotonic() + timeout
-        most = math.inf if n_trials is None else n_trials
-        begun = 0
-        self.is_stopped = False
-
-        def begin() -> RunningTrial | None:
-            nonlocal begun
-            if self.is_stopped or begun >= most or time.monotonic() >= until:
-                raise StudyOverError("this call of optimize is over")
-            if (trial := self._next(int(min(most - begun, _MANY)))) is None:
-                self.hptune_study.session.end_gone()
-            else:
-                begun += 1
-            return trial
+        self._is_stopped.value = False
 
         def run(trial: RunningTrial) -> Exception | None:
             error = self._run(func, trial)
             return None if isinstance(error, caught) else error
 
-        def ended(trial: RunningTrial, error: BaseException | None) -> None:
+        def ended(trial: RunningTrial, error: Exception | None) -> None:
             self._show(trial.number)
             if gc_after_trial:
                 gc.collect()
             if error is not None and not isinstance(error, caught):
                 raise error
             for callback in callbacks or ():
-                callback(self, self.get_trials(deepcopy=False)[trial.number])
+                callback(self, self.results.get_trial(trial.number))
 
         self._thread.is_optimizing = True
         try:
             jobs = n_jobs if n_jobs > 0 else len(os.sched_getaffinity(0))
-            run_trials(begin, run, ended, jobs=jobs)
+            run_trials(self._to_run(n_trials, until), run, ended, jobs=jobs)
         finally:
             self._thread.is_optimizing = False
 
     def stop(self) -> None:
         """Begin no more trials in the present `optimize`."""
-        self.is_stopped = True
+        self._is_stopped.value = True
 
     def ask(self, fixed_distributions: dict[str, BaseDistribution] | None = None) -> RunningTrial:
         """Return a trial to run.
@@ -230,6 +148,20 @@ class Study(optuna.study.Study):
             trial.suggest(name, distribution)
         return trial
 
+    def _to_run(self, count: int | None, until: float) -> Iterator[RunningTrial | None]:
+        """Yield trials until `optimize` is over; None while other programs have all."""
+        left = math.inf if count is None else count
+        while left > 0 and time.monotonic() < until and not self._is_stopped.value:
+            try:
+                trial = self._next(int(min(left, _MANY)))
+            except StudyOverError:
+                return
+            if trial is None:
+                self.hptune_study.session.end_gone()
+            else:
+                left -= 1
+            yield trial
+
     def _next(self, more: int) -> RunningTrial | None:
         """Return a trial; None if other programs have all that are left.
 
@@ -237,8 +169,10 @@ class Study(optuna.study.Study):
             more: How many trials the study is enlarged by if it has no more.
         """
         study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
-        searched = {parameter.name for parameter in study.space} if params else ()
-        if point := {name: self.stored(name, params[name]) for name in params if name in searched}:
+        searched = {each.name for each in study.space} if params else set()
+        known = self.results.distribution
+        point = {name: stored(known(name), params[name]) for name in searched & params.keys()}
+        if point:
             study.session.enlarge(1, [point])
         for _ in range(2):
             try:
@@ -304,11 +238,11 @@ class Study(optuna.study.Study):
         except TrialOverError:
             if not skip_if_finished:
                 raise
-        return self.get_trials(deepcopy=False)[number]
+        return self.results.get_trial(number)
 
     def _ending(self, result: Any) -> Ending:
         results = result if isinstance(result, tuple | list) else [result]
-        metrics = [goal.metric for goal in self._objectives]
+        metrics = [goal.metric for goal in self.hptune_study.goals.objectives]
         try:
             values = [as_number(number) for number in results]
         except (TypeError, ValueError):

@@ -83,18 +83,6 @@ def _write_fast(storage: Any) -> None:
         storage.engine.dispose()
 
 
-def in_memory(study: ExportedStudy) -> Any:
-    """Return a storage of Optuna's in memory, of which the only study has the same trials."""
-    import optuna
-
-    storage = optuna.storages.InMemoryStorage()
-    columns = _Columns(optuna, study.space, study.trials)
-    with quiet(optuna):
-        copied = optuna.create_study(storage=storage, directions=_directions(study))
-        copied.add_trials([_frozen(optuna, study, trial, columns) for trial in study.trials])
-    return storage
-
-
 def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     columns = _Columns(optuna, study.space, study.trials)
     trials = [_frozen(optuna, study, trial, columns) for trial in study.trials]

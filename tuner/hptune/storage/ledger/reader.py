@@ -140,9 +140,12 @@ class LedgerReader:
         query = f"{SELECT_TRIALS} WHERE number = ?"
         return next(iter(self._of_trial(query, number, read=trial_of)), None)
 
-    def attempts(self) -> list[Attempt]:
-        """Return every attempt, by trial and number."""
-        return self._rows(f"{SELECT_ATTEMPTS} ORDER BY trial, number", read=attempt_of)
+    def attempts(self, trial: int | None = None) -> list[Attempt]:
+        """Return every attempt, or those of one trial, by trial and number."""
+        if trial is None:
+            return self._rows(f"{SELECT_ATTEMPTS} ORDER BY trial, number", read=attempt_of)
+        query = f"{SELECT_ATTEMPTS} WHERE trial = ? ORDER BY number"
+        return self._of_trial(query, trial, read=attempt_of)
 
     def reports(self, trial: int | None = None) -> list[ReportedValue]:
         """Return every report, or those of one trial, in the order of their arrival."""

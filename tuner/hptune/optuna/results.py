@@ -1,0 +1,153 @@
+"""The results of a study, as Optuna's own methods read them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import pickle
+import secrets
+from collections.abc import Container
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from ..core.goals import Goals
+from ..core.trial import Trial
+from ..core.trial import TrialState as State
+from ..files.access import atomic_write
+from ..files.ownership import check_loadable
+from ..samplers.adapters.optuna import quiet
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import LedgerReader
+from .distributions import suggested
+
+VALUE = "value"
+"""The metric of a study with one objective."""
+
+_STATES = {State.FAILED: TrialState.FAIL, State.PAUSED: TrialState.PRUNED}
+_DISTRIBUTIONS = "distributions"
+
+
+class Results(InMemoryStorage):
+    """A storage with one study. Trials that are over are read from the ledger once.
+
+    Args:
+        directory: Where the study is.
+        goals: What it optimises.
+
+    Attributes:
+        folder: Where attributes and distributions are.
+    """
+
+    get_best_trial = BaseStorage.get_best_trial  # from `get_all_trials`
+
+    def __init__(self, directory: StudyDirectory, goals: Goals) -> None:
+        super().__init__()
+        with quiet(optuna):
+            directions = [f"{each.direction.name}IMIZE" for each in goals.objectives]
+            self.create_new_study([StudyDirection[each] for each in directions])
+        self.folder = directory.path.absolute() / "optuna"
+        self._goals = goals
+        self._reader = LedgerReader(directory)
+        self._over: dict[int, FrozenTrial] = {}
+        self._distributions: dict[str, BaseDistribution] = {}
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        """Return the study's attributes."""
+        return _read(self.folder)
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        """Set an attribute to any value that can be pickled."""
+        _write(self.folder, key, value)
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Set an attribute of a trial to any value that can be pickled."""
+        _write(self.folder / str(trial_id), key, value)
+
+    def distribution(self, name: str) -> BaseDistribution | None:
+        """Return the distribution that trials suggest of; None if none has suggested it."""
+        if name not in self._distributions:  # another process may have declared it
+            self._distributions = _read(self.folder / _DISTRIBUTIONS)
+        return self._distributions.get(name)
+
+    def declare(self, name: str, distribution: BaseDistribution) -> None:
+        """Keep the distribution that trials suggest of."""
+        if self.distribution(name) is None:
+            _write(self.folder / _DISTRIBUTIONS, name, distribution)
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        """Return the trial of a number."""
+        return self.get_all_trials(0, deepcopy=False)[trial_id]
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the trials by number, or those of some states."""
+        trials = self._reader.snapshot(self._read)
+        trials = [trial for trial in trials if states is None or trial.state in states]
+        return copy.deepcopy(trials) if deepcopy else trials
+
+    def _read(self, now: LedgerReader) -> list[FrozenTrial]:
+        trials = []
+        for number in itertools.count():
+            if (frozen := self._over.get(number)) is None:
+                if (trial := now.trial(number)) is None:
+                    break
+                frozen = self._frozen(trial, now)
+                if trial.state.is_final:
+                    self._over[number] = frozen
+            trials.append(frozen)
+        return trials
+
+    def _frozen(self, trial: Trial, now: LedgerReader) -> FrozenTrial:
+        known = {name: each for name in trial.used if (each := self.distribution(name))}
+        state = _STATES.get(trial.state) or TrialState[trial.state.name]
+        attempts = now.attempts(trial.number)
+        started = [each.started_at or each.placed_at for each in attempts]
+        ended = [each.ended_at for each in attempts if each.ended_at and state.is_finished()]
+        steps = {each.step: each.value for each in now.reports(trial.number)}
+        return FrozenTrial(
+            number=trial.number,
+            trial_id=trial.number,
+            state=state,
+            value=None,
+            values=[*self._goals.judged(trial).values] or None,
+            datetime_start=datetime.fromtimestamp(started[0]) if started else None,
+            datetime_complete=datetime.fromtimestamp(ended[-1]) if ended else None,
+            params={name: suggested(each, trial.params[name]) for name, each in known.items()},
+            distributions=known,
+            user_attrs=_read(self.folder / str(trial.number)),
+            system_attrs={},
+            intermediate_values={step - 1: value for step, value in steps.items()},
+        )
+
+
+def _write(folder: Path, name: str, value: Any) -> None:
+    """Write a value of any kind, in place of an earlier one of its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / secrets.token_hex(8)  # others may write the same one at this moment
+    atomic_write(fresh, cloudpickle.dumps((name, value)))
+    fresh.replace(folder / f"{hashlib.sha256(name.encode()).hexdigest()}.pkl")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """Return all values that were written, by name.
+
+    Raises:
+        UsageError: Another user may have written them.
+    """
+    values = {}
+    for path in folder.glob("*.pkl"):
+        with path.open("rb") as file:
+            check_loadable(file)
+            name, value = pickle.load(file)  # noqa: S301 - of this user
+            values[name] = value
+    return dict(sorted(values.items()))
