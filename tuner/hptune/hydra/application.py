@@ -44,7 +44,7 @@ class Application:
     environment: Mapping[str, str]
 
     @property
-    def callbacks(self) -> Mapping[str, Any]:
+    def hydra_callbacks(self) -> Mapping[str, Any]:
         """The callbacks, by the names that an error has for what cannot be pickled."""
         of_context = self.context.callbacks.callbacks
         return {f"{type(each).__qualname__} of hydra.callbacks": each for each in of_context}

@@ -320,7 +320,7 @@ def _modules_of(code: UserCode) -> list[str]:
 def _that_cannot_be_sent(code: UserCode) -> str:
     """Return the names of the objects in the user's code that cannot be pickled."""
     names = []
-    callbacks = getattr(code.function, "callbacks", {})  # of Hydra's application
+    callbacks = getattr(code.function, "hydra_callbacks", {})  # of Hydra's application
     used = {**code.fit_arguments, **code.compile_arguments, **callbacks}
     with contextlib.suppress(TypeError):  # it is no function
         function: Any = getattr(code.function, "function", code.function)  # of the same
