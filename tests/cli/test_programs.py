@@ -224,7 +224,7 @@ def test_a_file_that_parses_arguments_when_it_is_imported_has_its_own(hptune: Hp
             return hp.Float("x", 0, 1) + options.epochs
         """,
     )
-    ended = hptune("run", "model.py", "--trials", "2", "--executor", "joblib")
+    ended = hptune("run", "model.py", "--trials", 1, "--executor", "joblib", "--workers", 1)
     assert ended.code == 0, ended.err
 
 

@@ -50,7 +50,8 @@ def test_the_grid_says_how_many_and_continues_without_repeating_one(
     hptune: Hptune, cli: InProcess
 ) -> None:
     model = hptune.file("model.py", GATED)
-    started = hptune.start("run", model, "--search", "grid", "--workers", 1, "--study", "study")
+    command = ("run", model, "--search", "grid", "--workers", 1, "--study", "study")
+    started = hptune.start(*command, *LIGHT)
     wait_for(lambda: states(hptune.study()).get("COMPLETE"), "the first trial")
     started.interrupt()
     ended = started.wait()
@@ -61,7 +62,7 @@ def test_the_grid_says_how_many_and_continues_without_repeating_one(
     assert plain["master"] is None
 
     (hptune.directory / "gate").touch()
-    ended = hptune("resume", hptune.study())
+    ended = cli("resume", hptune.study())
     assert ended.code == 0, ended.err
     assert len(tried(hptune)) == 12
     assert set(tried(hptune)) == ALL

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from in_process import InProcess
 from real_runs import Hptune, Terminal, states, wait_for
 
 LIGHT = ("--search", "random", "--executor", "joblib", "--workers", 1)
@@ -102,7 +103,9 @@ def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
         assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is back
 
 
-def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(hptune: Hptune) -> None:
+def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(
+    hptune: Hptune, cli: InProcess
+) -> None:
     model, study = hptune.file("long.py", LONG), hptune.study()
     ended = hptune("run", model, "--study", study, "--trials", 1, "--budget", "0.001core-h")
     # 3.6 seconds.
@@ -110,13 +113,13 @@ def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(hptune: Hptune)
     output = ended.out + ended.err
     assert "The budget of 0.001 core hours is spent: 0/1 trials" in output
     assert f"hptune resume {study.name} --budget 0.002core-h" in output
-    status = hptune("status", study)
+    status = cli("status", study)
     assert "not running: the budget of 0.001 core hours is spent;" in status.out
     assert "--budget 0.002core-h" in status.out
 
 
 def test_a_status_that_is_watched_follows_the_study_to_its_end(
-    hptune: Hptune, terminal: Terminal
+    hptune: Hptune, cli: InProcess, terminal: Terminal
 ) -> None:
     model, study = hptune.file("long.py", LONG), hptune.study()
     light = ("--executor", "joblib", "--workers", 1, "--trials", 1)
@@ -127,7 +130,7 @@ def test_a_status_that_is_watched_follows_the_study_to_its_end(
     wait_for(lambda: "step" in terminal.read(), "the trial's first report")
     assert plain.process.stdout is not None
     shown = plain.process.stdout.readline()  # it has read the study that runs
-    assert hptune("stop", study).code == 0
+    assert cli("stop", study).code == 0
     run.wait()
     ended = watching.wait()
     shown_last = terminal.rest()

@@ -178,7 +178,7 @@ def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli:
     ended = run.wait()
     assert ended.code == 130, ended
     (hptune.directory / "gate").touch()
-    ended = hptune("resume", "study")
+    ended = cli("resume", "study")
     assert ended.code == 0, ended.err
     found = trials(hptune.study())
     assert len(found) == 12

@@ -132,6 +132,9 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
         again = cli("stop", "study")
         assert (again.code, "nothing to stop" in again.err) == (1, True)
 
+    if how in ("SIGTERM to all", "hang-up"):  # which leave what Ctrl-C leaves
+        assert cli("replay", "study").code == 0
+        return
     gate.touch()
     ended = cli("resume", "study") if executor else hptune("resume", "study")
     assert ended.code == 0, ended.err
@@ -198,7 +201,7 @@ while not os.path.exists({str(gate)!r}):
     assert (seen.code, "is being started by process" in seen.out) == (0, True), seen
 
 
-def test_twice_means_at_once(hptune: Hptune) -> None:
+def test_twice_means_at_once(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", DEAF)
     # At the end of an epoch, which none of them has: nothing but the second Ctrl-C ends them.
     options = ("--trials", "3", "--stop-at", "epoch")
@@ -216,7 +219,7 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     assert f"Stopped at once; continue with: hptune resume {hptune.study().name}" in ended.err
     assert "leaked semaphore" not in ended.err
     hptune.assert_nothing_left()
-    assert "not running: interrupted by Ctrl-C; " in hptune("status", hptune.study()).out
+    assert "not running: interrupted by Ctrl-C; " in cli("status", "study").out
 
     hptune.file("model.py", QUICK)
     assert hptune("resume", hptune.study()).code == 0

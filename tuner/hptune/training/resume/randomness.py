@@ -36,7 +36,8 @@ def seed_everything(seed: int, *, deterministic: bool) -> None:
 
 def _import_seeded(seed: int, module: ModuleType, run: Callable[[ModuleType], None]) -> None:
     run(module)
-    module.random.set_seed(seed)
+    with contextlib.suppress(AttributeError):  # a package that has only its name
+        module.random.set_seed(seed)
 
 
 def seed_after_loading(seed: int) -> None:
