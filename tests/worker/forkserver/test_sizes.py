@@ -18,7 +18,8 @@ from hptune.errors import ModelFileError, StudyError
 from hptune.user_code.model_file import OF_EACH_TRIAL, check_path
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ModelOrder, ProbeOrder, SizeOrder
-from real_runs import Ended, Hptune, trials
+from in_process import InProcess, refused
+from real_runs import Hptune, trials
 
 MODEL = """\
 import os
@@ -80,16 +81,11 @@ def test_a_function_that_fails_is_told(ask: Any, resources: str, words: list[str
         assert word in caught.value.message
 
 
-def run(hptune: Hptune, *arguments: object) -> Ended:
-    """Run a study with two GPUs of a machine that no other test uses."""
-    node = str(hptune.directory)
-    return hptune("run", *arguments, CUDA_VISIBLE_DEVICES="0,1", SLURMD_NODENAME=node)
-
-
 def test_large_configurations_get_more(hptune: Hptune) -> None:
     model = hptune.file("model.py", MODEL)
     arguments = ("--search", "random", "--seed", 1, "--trials", 6, "--study", hptune.study())
-    ended = run(hptune, model, *arguments)
+    node = str(hptune.directory)  # a machine that no other test uses
+    ended = hptune("run", model, *arguments, CUDA_VISIBLE_DEVICES="0,1", SLURMD_NODENAME=node)
     assert ended.code == 0, ended.err
     found = {trial["params"]["width"]: seen(trial) for trial in trials(hptune.study())}
     assert found == {width: 2 if width > 512 else 1 for width in found}
@@ -106,25 +102,31 @@ def test_large_configurations_get_more(hptune: Hptune) -> None:
     ],
 )
 def test_what_can_never_run_makes_no_study(
-    hptune: Hptune, gpus: str, arguments: tuple[str, ...], words: str
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: str,
+    arguments: tuple[str, ...],
+    words: str,
 ) -> None:
-    model = hptune.file("model.py", MODEL.replace('2 if hp["width"] > 512 else 0.5', gpus))
-    ended = run(hptune, model, "--study", hptune.study(), *arguments)
-    assert ended.code == 2
-    assert words in ended.err
-    assert not hptune.study().exists()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    model = cli.file("model.py", MODEL.replace('2 if hp["width"] > 512 else 0.5', gpus))
+    refused(cli("run", model, "--study", cli.study(), *arguments), cli.directory, words)
 
 
-def test_resources_as_a_value_are_taken_as_they_are(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_resources_as_a_value_are_taken_as_they_are(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("SLURMD_NODENAME", str(cli.directory))
+    model = cli.file(
         "model.py",
         MODEL.replace(
             'lambda hp: Resources(gpus=2 if hp["width"] > 512 else 0.5)', "Resources(gpus=2)"
         ),
     )
-    ended = run(hptune, model, "--trials", 1, "--study", hptune.study())
+    ended = cli("run", model, "--executor", "joblib", "--trials", 1, "--study", cli.study())
     assert ended.code == 0, ended.err
-    assert [seen(trial) for trial in trials(hptune.study())] == [2]
+    assert [seen(trial) for trial in trials(cli.study())] == [2]
 
 
 def test_a_suspended_server_keeps_no_process_and_answers_again(tmp_path: Path) -> None:

@@ -63,11 +63,12 @@ def mount_of(path: Path) -> Mount:
         lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    found = Mount("/", "unknown")
+    found, inside = Mount("/", "unknown"), f"{real}/"
     for line in lines:
         mount = _read(line)
         # The later of two mounts on one point hides the earlier one.
-        if mount is not None and real.is_relative_to(mount.point):
+        # By text, not by Path: every reading of a study asks, and a node may have many mounts.
+        if mount is not None and inside.startswith(f"{mount.point.rstrip('/')}/"):
             found = mount if len(mount.point) >= len(found.point) else found
     return found
 
