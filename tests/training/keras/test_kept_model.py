@@ -65,7 +65,7 @@ def build_model(hp):
     return model
 
 def error(model):
-    return float(np.mean((np.array(model(X)) - Y) ** 2))
+    return float(np.mean((keras.ops.convert_to_numpy(model(X)) - Y) ** 2))
 
 def fit(hp, model, data, callbacks, epochs):
     model.fit(X, Y, epochs=epochs, callbacks=callbacks, verbose=0)

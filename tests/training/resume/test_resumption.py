@@ -24,6 +24,7 @@ from requirements import require
 pytestmark = pytest.mark.keras
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -129,6 +130,7 @@ def test_killed_between_epochs_and_while_a_checkpoint_is_written(
     assert not list(resume.glob(".*.tmp"))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "parts",
     [
