@@ -154,6 +154,25 @@ def test_weights_that_cannot_be_saved_cost_the_model_not_the_trial(attempts: Att
     assert not list(result.directory.glob("model.*"))
 
 
+SAYS_WHAT_IT_IMPORTS = """
+import atexit
+import sys
+
+before = {*sys.modules}
+atexit.register(lambda: print("imported by a trial:", *{*sys.modules} - before))
+"""
+
+
+def test_no_trial_imports_tensorflow_to_save_its_model(attempts: Attempts) -> None:
+    """As Keras does on each backend; it takes seconds, and the fork server did it for all."""
+    require("tensorflow")
+    result = attempts.run(SAYS_WHAT_IT_IMPORTS + BUILD + DATA)
+    assert (result.directory / "model.keras").exists(), result.log
+    _, words, imported = result.log.rpartition("imported by a trial:")
+    assert words
+    assert "tensorflow" not in imported.split()
+
+
 CUSTOM = """
 @keras.saving.register_keras_serializable()
 class Double(keras.layers.Layer):
