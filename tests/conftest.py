@@ -30,6 +30,7 @@ from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
+from requirements import require
 from surroundings import make_known
 
 make_known()
@@ -199,27 +200,54 @@ def cli(
 
 @pytest.fixture
 def warm(request: pytest.FixtureRequest) -> ForkServer:
-    """Return a fork server for model files; of a test marked `keras`, it has imported Keras."""
-    is_keras = request.node.get_closest_marker("keras") is not None
-    server: ForkServer = request.getfixturevalue("warm_keras" if is_keras else "warm_plain")
+    """Return a fork server for model files; the mark of a test says what it has imported."""
+    marks = ("tensorflow", "keras")
+    imported = next((name for name in marks if request.node.get_closest_marker(name)), "plain")
+    server: ForkServer = request.getfixturevalue(f"warm_{imported}")
     return server
 
 
 @pytest.fixture(scope="session")
 def warm_plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """Return a fork server without frameworks, for the model files of many tests."""
-    first = tmp_path_factory.mktemp("first") / "first.py"
-    first.write_text("def objective(hp, trial):\n    return 0\n")
-    with contextlib.closing(ForkServer(check_path(first))) as server:
+    first = "def objective(hp, trial):\n    return 0\n"
+    with _fork_server(tmp_path_factory, first) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Return a fork server that has imported Keras."""
-    first = tmp_path_factory.mktemp("first") / "first.py"
-    first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
-    with contextlib.closing(ForkServer(check_path(first))) as server:
+    """Return a fork server that has imported Keras on PyTorch.
+
+    PyTorch compiles nothing, so that small models train in a tenth of TensorFlow's time.
+    """
+    require("torch")
+    with _fork_server(tmp_path_factory, KERAS_MODEL, KERAS_BACKEND="torch") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def warm_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Return a fork server that has imported Keras on TensorFlow."""
+    with _fork_server(tmp_path_factory, KERAS_MODEL, KERAS_BACKEND="tensorflow") as server:
+        yield server
+
+
+KERAS_MODEL = "import keras_tuner\n\ndef build_model(hp):\n    return None\n"
+
+
+@contextlib.contextmanager
+def _fork_server(
+    folders: pytest.TempPathFactory, text: str, **environment: str
+) -> Iterator[ForkServer]:
+    """Start a fork server for a model file, with these environment variables."""
+    first = folders.mktemp("first") / "first.py"
+    first.write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        server = ForkServer(check_path(first))
+    with contextlib.closing(server):
         yield server
 
 

@@ -187,7 +187,7 @@ CALLS = """
 """
 
 
-@pytest.mark.keras
+@pytest.mark.tensorflow
 def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     ended = cli.script(CALLS)
     assert ended.code == 0, ended.err

@@ -14,9 +14,6 @@ from hptune.worker.forkserver.client import ForkServer
 from in_process import InProcess
 from real_runs import rows, trials
 
-pytestmark = pytest.mark.keras
-
-
 LIGHT = ("--executor", "joblib")
 
 
@@ -146,6 +143,7 @@ def objective(hp, trial):
 """
 
 
+@pytest.mark.tensorflow
 def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(
     cli: InProcess, warm: ForkServer
 ) -> None:

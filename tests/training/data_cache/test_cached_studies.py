@@ -7,7 +7,7 @@ import pytest
 from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
 
-pytestmark = pytest.mark.keras
+pytestmark = pytest.mark.tensorflow
 
 
 MODEL = """

@@ -65,7 +65,7 @@ def build_model(hp):
     return model
 
 def error(model):
-    return float(np.mean((np.array(model(X)) - Y) ** 2))
+    return float(np.mean((keras.ops.convert_to_numpy(model(X)) - Y) ** 2))
 
 def fit(hp, model, data, callbacks, epochs):
     model.fit(X, Y, epochs=epochs, callbacks=callbacks, verbose=0)
@@ -152,6 +152,25 @@ def test_weights_that_cannot_be_saved_cost_the_model_not_the_trial(attempts: Att
     assert result.ending.cause is Cause.RETURNED, result.ending
     assert "The model is not kept, as its weights cannot be saved: not yet" in result.log
     assert not list(result.directory.glob("model.*"))
+
+
+SAYS_WHAT_IT_IMPORTS = """
+import atexit
+import sys
+
+before = {*sys.modules}
+atexit.register(lambda: print("imported by a trial:", *{*sys.modules} - before))
+"""
+
+
+def test_no_trial_imports_tensorflow_to_save_its_model(attempts: Attempts) -> None:
+    """As Keras does on each backend; it takes seconds, and the fork server did it for all."""
+    require("tensorflow")
+    result = attempts.run(SAYS_WHAT_IT_IMPORTS + BUILD + DATA)
+    assert (result.directory / "model.keras").exists(), result.log
+    _, words, imported = result.log.rpartition("imported by a trial:")
+    assert words
+    assert "tensorflow" not in imported.split()
 
 
 CUSTOM = """

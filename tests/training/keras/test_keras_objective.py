@@ -26,6 +26,7 @@ def test_a_build_function_with_data(attempts: Attempts) -> None:
     assert result.used is None  # nothing that the suggestion did not say
 
 
+@pytest.mark.tensorflow
 def test_the_model_is_that_of_the_best_epoch(attempts: Attempts, tmp_path: Path) -> None:
     """A large rate makes later epochs worse."""
     worse = BUILD.replace(
@@ -156,6 +157,7 @@ def test_a_loss_that_is_no_number_ends_the_trial(attempts: Attempts) -> None:
     assert len(result.steps) < 50
 
 
+@pytest.mark.tensorflow
 def test_the_same_seed_gives_the_same_training(attempts: Attempts) -> None:
     text = BUILD.replace(
         "    model.add(", "    model.add(keras.layers.Dropout(0.5))\n    model.add("

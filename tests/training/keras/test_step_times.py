@@ -9,7 +9,7 @@ from hptune.core.attempt import Cause
 from hptune.core.resources import Placement
 from hptune.core.step_request import BATCH, STEP_SECONDS, StepRequest
 
-pytestmark = pytest.mark.keras
+pytestmark = pytest.mark.tensorflow
 
 MODEL = """
 import keras

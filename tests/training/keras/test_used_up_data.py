@@ -9,6 +9,7 @@ from hptune.core.attempt import USED_UP, Cause
 from keras_models import BUILD
 
 pytestmark = pytest.mark.keras
+SEVERAL_STEPS = pytest.mark.tensorflow  # PyTorch executes one step at a time
 
 DATA = """
 import keras, numpy as np, tensorflow as tf
@@ -50,8 +51,8 @@ def load_data():
         ("batches()", '{"steps_per_epoch": 15}', 15),
         ("endless()", '{"steps_per_epoch": 15}', None),
         ("(x, y)", '{"batch_size": 50}', None),
-        ("(x, y)", '{"batch_size": 8}; STEPS = 8', None),
-        ("batches()", "{}; STEPS = 5", 20),
+        pytest.param("(x, y)", '{"batch_size": 8}; STEPS = 8', None, marks=SEVERAL_STEPS),
+        pytest.param("batches()", "{}; STEPS = 5", 20, marks=SEVERAL_STEPS),
         ("tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(9)", "{}", None),
         ("(x, y)", '{"callbacks": [Stops()]}', None),
     ],

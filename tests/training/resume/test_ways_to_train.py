@@ -12,6 +12,7 @@ from hptune.core.attempt import Cause, Halt
 from interrupted_training import EPOCHS, FIT, SMALL, Put
 
 pytestmark = pytest.mark.keras
+ON_TENSORFLOW = pytest.mark.tensorflow
 
 HYPERMODEL = """
 import keras_tuner
@@ -195,8 +196,8 @@ def load_data():
         pytest.param(SMALL + TWO_PHASES, id="two phases"),
         pytest.param(SMALL + MANY_FITS, id="many fits"),
         pytest.param(SMALL + OWN_CALLBACK, id="own callback"),
-        pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers"),
-        pytest.param(SMALL + UNKNOWN_TO_KERAS + FIT, id="unknown to Keras"),
+        pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers", marks=ON_TENSORFLOW),
+        pytest.param(SMALL + UNKNOWN_TO_KERAS + FIT, id="unknown to Keras", marks=ON_TENSORFLOW),
         pytest.param(SMALL + STOPS_EARLY, id="stops early"),
         pytest.param(SMALL + BATCHES, id="batches"),
     ],

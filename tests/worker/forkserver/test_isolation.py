@@ -102,7 +102,7 @@ def objective(hp, trial):
 """
 
 
-@pytest.mark.keras
+@pytest.mark.tensorflow
 def test_tensorflow_finds_no_gpu_without_a_word_where_there_is_to_be_none(
     attempts: Attempts,
 ) -> None:
@@ -113,7 +113,7 @@ def test_tensorflow_finds_no_gpu_without_a_word_where_there_is_to_be_none(
     assert ended.log.count("cuInit") == 1
 
 
-@pytest.mark.keras
+@pytest.mark.tensorflow
 def test_tensorflow_computes_with_the_threads_of_its_cores(attempts: Attempts) -> None:
     result = attempts.run(
         """
