@@ -247,9 +247,6 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
     if keras := sys.modules.get("keras"):
         backend = keras.config.backend()
         names += (name.format(backend=backend) for name in _USED_LATER_BY_KERAS)
-        if code is None or code.objective is None:
-            # Keras imports it on any backend to save a model, or to tell how it is compiled.
-            names.append("tensorflow")
     if "tensorflow" in sys.modules:
         names += _USED_LATER_BY_TENSORFLOW
     with _without(set(sys.path) - set(path)):
