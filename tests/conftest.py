@@ -52,7 +52,7 @@ BASE_IMAGE_SECONDS = 900
 # The first may have to wait for the Slurm of another run.
 LONG_FILES = (
     *("slurm", "training", "faults", "containers", "clusters", "examples", "batch_systems"),
-    *("executors", "test_keras_tuner.py", "test_tuner.py", "cli"),
+    *("executors", "test_keras_tuner.py", "test_tuner.py", "cli", "worker", "samplers"),
 )
 """Rooms, and files outside of rooms, of which a process may take more than half a minute."""
 
