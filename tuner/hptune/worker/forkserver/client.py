@@ -289,6 +289,7 @@ class ForkServer:
         server = _resting.pop()
         atexit.unregister(server.close)
         if server.serves(source):
+            server._source = source  # noqa: SLF001 - of this class; the former file may be gone
             return server
         server.close()
         return None
