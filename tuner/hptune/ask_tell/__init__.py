@@ -2,7 +2,7 @@
 
 A program that asks is a worker of the study's engine, under a lease. Each call takes the study's
 lock for its moment: it feeds the engine what others have written, lets it decide, and writes one
-transaction.
+transaction. Who finds the lock taken is answered by the program that has it (`calls`).
 
 Offers: `study.open_study` and `study.AskedStudy`, `spaces` (`Float`, `Int`, … and what a space is
 read from), `session.Session` (the calls, for the command line).

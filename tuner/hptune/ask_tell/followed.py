@@ -38,25 +38,31 @@ from ..storage.ledger import Ledger
 from ..text import duration
 
 
-class SeenStudy:
-    """The state that follows from the events of a study, which others may write.
+class FollowedStudy:
+    """The state that follows from the events of a study, with those of the present call.
+
+    What a call adds is in this state at once, and in the ledger with `record`.
 
     Args:
         past: The study before its first event.
         search: Its search before its first event.
 
     Attributes:
+        count: How many events it follows.
+        new: The events of the present call.
         is_open: Whether programs may ask: one of them opened it, and no master has since.
         is_closed: Whether nothing starts before it is opened again.
         finish: How it has ended; None while it has not.
         at: The time of the latest event, in seconds since the epoch.
         starts: What each worker was given last, by the worker's name.
-        refusals: Why a master refused the requests of programs, by their names; empty if not.
+        refusals: Why requests of programs were refused, by their names; empty if they were not.
     """
 
     def __init__(self, past: Past, search: FollowedSearch) -> None:
         self.past = past
         self.search = search
+        self.count = 0
+        self.new: list[Event] = []
         self.is_open = False
         self.is_closed = False
         self.finish: Finish | None = None
@@ -64,6 +70,9 @@ class SeenStudy:
         self.starts: dict[str, Start] = {}
         self.refusals: dict[str, str] = {}
         self._best: KeepBest | None = None
+        self._files = StudyFiles(past.directory, goals_of(past.facts))
+        self._discarded: list[Discard] = []
+        self._facts: dict[str, object] = {}
 
     @property
     def engine(self) -> Engine:
@@ -78,6 +87,7 @@ class SeenStudy:
 
     def follow(self, event: Event) -> list[Command]:
         """Take in an event, and return the engine's commands."""
+        self.count += 1
         self.at = max(self.at, event.at)
         if isinstance(event, StudyOpened):
             self.is_open, self.is_closed, self.finish = event.without_master, False, None
@@ -98,29 +108,6 @@ class SeenStudy:
             elif isinstance(command, Start):
                 self.starts[command.placement.worker] = command
         return commands
-
-
-class FollowedStudy(SeenStudy):
-    """The state of a study to which this process writes, with the events of the present call.
-
-    What a call adds is in this state at once, and in the ledger with `record`.
-
-    Args:
-        ledger: The study's ledger; `follow` is given its events.
-        past: The study before its first event.
-        search: Its search before its first event.
-
-    Attributes:
-        new: The events of the present call.
-    """
-
-    def __init__(self, ledger: Ledger, past: Past, search: FollowedSearch) -> None:
-        super().__init__(past, search)
-        self.ledger = ledger
-        self.new: list[Event] = []
-        self._files = StudyFiles(past.directory, goals_of(past.facts))
-        self._discarded: list[Discard] = []
-        self._facts: dict[str, object] = {}
 
     def now(self) -> float:
         """Return the present time; the clock of another machine may be ahead of this one's."""
@@ -166,10 +153,11 @@ class FollowedStudy(SeenStudy):
 
     # --- the ledger -------------------------------------------------------------------------
 
-    def record(self, facts: Mapping[str, object] = MappingProxyType({})) -> None:
+    def record(self, ledger: Ledger, facts: Mapping[str, object] = MappingProxyType({})) -> None:
         """Write the events of the present call in one transaction, and then the files.
 
         Args:
+            ledger: The study's, which has the events before them.
             facts: Facts that are written with them.
 
         Raises:
@@ -177,7 +165,7 @@ class FollowedStudy(SeenStudy):
         """
         trials, attempts = self.engine.take_changes()
         facts = {**facts, **self._facts}
-        self.ledger.append(self.new, trials=trials, attempts=attempts, facts=facts)
+        ledger.append(self.new, trials=trials, attempts=attempts, facts=facts)
         self.new, self._facts = [], {}
         discarded, self._discarded = self._discarded, []
         try:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
@@ -20,16 +18,15 @@ from ..core.messages import (
     FinishReason,
     ParametersUsed,
     Reported,
-    Start,
     StopRequested,
     StudyClosed,
-    StudyOpened,
+    UserRequested,
     WorkerJoined,
 )
-from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
 from ..core.user_requests import UserAction
 from ..errors import (
+    HptuneError,
     NoTrialError,
     StudyError,
     StudyLockedError,
@@ -37,11 +34,9 @@ from ..errors import (
     TrialOverError,
     UsageError,
 )
-from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.plan import RunPlan
-from ..master.programs import follows, is_gone, past_leases, program, without_trial
+from ..master.programs import Told, follows, is_gone, past_leases, program, without_trial
 from ..master.recovery import discard_journals, recovered
-from ..master.resume_checks import Past, replay_errors
 from ..master.resume_plan import (
     Changes,
     allowed_changes,
@@ -49,23 +44,38 @@ from ..master.resume_plan import (
     plan_resume,
     resume_request,
 )
-from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
-from ..storage.ledger import Ledger, LedgerReader, StudyFacts
-from ..storage.ledger.codec import encode_event
+from ..storage.ledger import LedgerReader
 from ..storage.lock import MOMENT_SECONDS, MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural
 from ..user_code.model_file import Found
-from .followed import FollowedStudy, SeenStudy
+from .calls import (
+    PATIENCE_SECONDS,
+    Answer,
+    Call,
+    GivenTrial,
+    PublishedCalls,
+    Wait,
+)
+from .followed import FollowedStudy
 from .places import AskersPlaces, check_settings, stored_code
-
-PATIENCE_SECONDS = 600.0
-"""How long a call waits for those of other programs, which may be many, and get their turns by
-chance."""
+from .state import FollowedState
 
 _GONE = "its process ended without a result"
+
+_ANSWER_POLL_SECONDS = 0.005
+_MOST_ANSWER_POLL_SECONDS = 0.05
+"""How often the answers of other programs are looked for: at first, and then less and less."""
+
+_MOST_TRY_SECONDS = 1.0
+"""How long to wait at least between two tries to take the lock: at most this."""
+_OVERDUE_SECONDS = 0.2
+"""As above, for a call that others should have answered by then."""
+_ANSWERED_SECONDS = 0.5
+"""How long to wait at least from an answer of another program on: it knows what this one would have
+to read, and is likely to have the lock again soon."""
 
 _MASTER_POLL_SECONDS = 0.02
 _MOST_MASTER_POLL_SECONDS = 0.5
@@ -87,21 +97,6 @@ class MasterWaitsError(StudyLockedError, NoTrialError):
     """The study goes on when its next master's job starts; until then no trial begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenTrial:
-    """A trial that a program gets.
-
-    Attributes:
-        start: Its attempt and its configuration.
-        space: The search space, with what trials have declared so far.
-        epochs: The full training of a trial; None if unknown.
-    """
-
-    start: Start
-    space: SearchSpace
-    epochs: int | None
-
-
 class Session:
     """The calls of this process on one study. Any thread may call.
 
@@ -110,22 +105,18 @@ class Session:
 
     Attributes:
         ends_with_process: Whether the trials that it asks for are over if this process is.
+        finish: How the study has ended, as of the last call; None if it has not.
     """
 
     def __init__(self, directory: StudyDirectory) -> None:
         self.directory = directory
         self.ends_with_process = False
         self._guard = threading.RLock()
-        self._study: FollowedStudy | None = None
-        self._latest: SeenStudy | None = None
-        self._known_as: object = None
+        self.finish: Finish | None = None
+        self._state = FollowedState(directory)
+        self._calls = PublishedCalls(directory)
+        self._try_at = 0.0
         self._known_master = ""
-        self._of_master: tuple[SeenStudy, int] | None = None
-
-    @property
-    def finish(self) -> Finish | None:
-        """How the study has ended, as of the last call; None if it has not."""
-        return None if self._latest is None else self._latest.finish
 
     # --- calls ------------------------------------------------------------------------------
 
@@ -145,12 +136,18 @@ class Session:
                 cannot be written.
         """
         with self._guard:
+            seen = self._state.seen()
+            self.finish = seen.finish
+            if seen.is_open and seen.finish is None and _is_same(_plan(seen, changes, found), seen):
+                return
             try:
                 with self.locked() as lock:
-                    self._latest = self._open(self._caught_up(lock), lock, changes, found)
+                    study = self._open(self._state.caught_up(lock), lock, changes, found)
+                self.finish = study.finish
             except (MasterRunsError, MasterWaitsError):
-                self._latest = study = self._seen()
-                if not _is_same(_plan(study, changes, found), study):
+                seen = self._state.seen()
+                self.finish = seen.finish
+                if not _is_same(_plan(seen, changes, found), seen):
                     raise
 
     def ask(self, count: int, *, lease_seconds: float) -> list[GivenTrial]:
@@ -163,12 +160,11 @@ class Session:
         programs = [
             program(lease_seconds, ends_with_process=self.ends_with_process) for _ in range(count)
         ]
-        study = self._call(programs)
-        starts = [study.starts[each.worker] for each in programs if each.worker in study.starts]
-        if not starts:
-            raise _no_trial(study)
-        space, epochs = study.search.space, study.engine.epochs
-        return [GivenTrial(start, space, epochs) for start in starts]
+        answers = self._call(programs)
+        given = [answer.given for answer in answers if answer.given is not None]
+        if not given and (error := answers[0].error) is not None:
+            raise error
+        return given
 
     def report(self, name: AttemptId, report: Report) -> Halt | None:
         """Record a report, which renews the lease; return why the trial is to stop, if it is.
@@ -176,13 +172,12 @@ class Session:
         Raises:
             TrialOverError: The attempt is over.
         """
-        study = self._call([Reported(time.time(), name, report)])
-        leased = self._running(study, name)
-        return leased.halt if leased.is_told else None
+        (answer,) = self._carried_out([Reported(time.time(), name, report)])
+        return answer.halt
 
     def declare(self, used: ParametersUsed) -> None:
         """Record hyperparameters that a trial has used, or has not, beyond what was suggested."""
-        self._call([used])
+        self._carried_out([used])
 
     def end(self, name: AttemptId, ending: Ending, used: ParametersUsed | None = None) -> Trial:
         """End an attempt; return the trial as it is then.
@@ -196,8 +191,9 @@ class Session:
             TrialOverError: It is over already; nothing has changed.
         """
         ended = AttemptEnded(time.time(), name, ending)
-        study = self._call([ended] if used is None else [used, ended])
-        return _trial(study, name.trial)
+        *_, answer = self._carried_out([ended] if used is None else [used, ended])
+        assert answer.trial is not None
+        return answer.trial
 
     def enlarge(self, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
         """Let the study have this many trials more than it has begun, among them the points.
@@ -206,12 +202,12 @@ class Session:
         stopped stays as it is.
         """
         with self._guard, self.locked() as lock:
-            study = self._caught_up(lock)
+            study = self._state.caught_up(lock)
             if study.engine.is_stopping and study.finish is None:
                 return
             total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
             settings = {"trials": total} | ({"start_points": points} if points else {})
-            self._latest = self._open(study, lock, Changes(settings=settings), None)
+            self.finish = self._open(study, lock, Changes(settings=settings), None).finish
 
     def end_gone(self) -> None:
         """End the attempts that killed processes of this machine had; others get the trials.
@@ -220,11 +216,10 @@ class Session:
         """
         gone = [
             AttemptEnded(time.time(), each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
-            for each in self._call([]).engine.leased.values()
+            for each in self._seen().engine.leased.values()
             if is_gone(each.attempt)
         ]
-        with contextlib.suppress(TrialOverError):  # another process has ended it
-            self._call(gone)
+        self._call(gone)  # another process may have ended some
 
     def stop(self, reason: str) -> bool:
         """Stop the study if programs have it open: they stop at their next reports.
@@ -233,11 +228,11 @@ class Session:
             Whether they had.
         """
         with self._guard, self.locked() as lock:
-            study = self._caught_up(lock)
+            study = self._state.caught_up(lock)
             if not study.is_open or study.finish is not None:
                 return False
             if not study.engine.is_stopping:
-                with self._recorded(study):
+                with self._state.recorded(study):
                     study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
             return True
 
@@ -257,19 +252,19 @@ class Session:
             UsageError: There is no such trial.
             TrialOverError: It does not run.
         """
-        study = self._call([])
+        study = self._seen()
         trial = _trial(study, number)
         last = max(0, trial.attempts - 1)
         name = AttemptId(number, last if attempt is None else attempt)
         return self._running(study, name), trial
 
-    def _running(self, study: SeenStudy, name: AttemptId) -> LeasedAttempt:
+    def _running(self, study: FollowedStudy, name: AttemptId) -> LeasedAttempt:
         """Return an attempt that a program has, and of which it may tell."""
         if (leased := study.engine.leased.get(name)) is not None:
             return leased
         raise TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
 
-    def _why_over(self, study: SeenStudy, name: AttemptId) -> str:
+    def _why_over(self, study: FollowedStudy, name: AttemptId) -> str:
         trial = _trial(study, name.trial)
         if trial.state.is_final:
             value = "" if trial.value is None else f" with {trial.value:.6g}"
@@ -284,112 +279,170 @@ class Session:
 
     # --- the moment of a call ---------------------------------------------------------------
 
-    def _call(self, events: Sequence[Event]) -> SeenStudy:
-        """Let the events of a call happen, and return the study after them.
-
-        They happen under this process's lock, or by the master that runs the study. A master writes
-        its answer in the transaction of what happens, so that a program which finds none, as the
-        master has ended, may send them again.
+    def _carried_out(self, events: Sequence[Event]) -> list[Answer]:
+        """Let the events of a call happen, and return the answers.
 
         Raises:
-            StudyError: The study refuses one of them.
+            HptuneError: The study refuses one of them.
         """
-        requests = {secrets.token_hex(8): each for each in events}
-        asked_of = ""
+        answers = self._call(events)
+        for answer in answers:
+            if answer.error is not None:
+                raise answer.error
+        return answers
+
+    def _call(self, events: Sequence[Event]) -> list[Answer]:
+        """Let the events of a call happen, and return an answer for each.
+
+        They happen under this process's lock, by the program that has the lock at this moment, or
+        by the master that runs the study. Each writes in one transaction what happens, and that it
+        has answered.
+        """
+        calls = {secrets.token_hex(8): event for event in events}
+        wait = Wait.begin()
         with self._guard:
-            while True:
-                try:
-                    with self.locked() as lock:
-                        self._latest = self._by_lock(lock, requests)
-                        return self._latest
-                except MasterRunsError as beside:
-                    self._latest = study = self._seen()
-                    if beside.owner.token != asked_of:
-                        self._send(self._pending(study, requests), beside.owner)
-                        asked_of = beside.owner.token
-                    if self._has_answered(beside.owner, requests):
-                        return self._latest
+            try:
+                answers = self._answered(calls, wait)
+            except BaseException:
+                if wait.is_published:
+                    self._calls.withdraw(calls)
+                raise
+            if answers:
+                self.finish = answers[-1].finish
+            return answers
 
-    def _by_lock(self, lock: MasterLock, requests: Mapping[str, Event]) -> SeenStudy:
-        study = self._caught_up(lock)
-        events = list(self._pending(study, requests).values())
-        if not events:
-            return study
-        asks = any(isinstance(each, WorkerJoined) for each in events)
-        if asks and not study.is_open:
-            if study.finish is None:
-                study = self._open(study, lock, Changes(), None)
-            if not study.is_open:
-                return study  # it is over
-        with self._recorded(study):
-            if asks and study.finish is None:
-                study.happen(*past_leases(study.engine, study.now()))
-            elif not (study.is_open or study.is_closed):
-                study.happen(StudyClosed(study.now()))  # nothing starts on the last one's workers
-            study.stop_if_due()  # before a report, whose answer has the order to stop
-            for event in events:
-                try:
-                    new = follows(study.engine, event, study.now())
-                except StudyError as error:
-                    raise self._refused(study, event, error) from None
-                study.happen(*new)
-            study.happen(*without_trial(study.engine, study.now()))
-        return study
+    def _answered(self, calls: Mapping[str, Event], wait: Wait) -> list[Answer]:
+        answers: dict[str, Answer] = {}
+        while len(answers) < len(calls):
+            try:
+                lock = self._try_lock(wait) if self._is_due(wait) else None
+            except MasterRunsError as beside:
+                if (study := self._by_master(beside.owner, calls, wait)) is not None:
+                    return [self._answer(study, *call) for call in calls.items()]
+                continue
+            if lock is not None:
+                with lock:
+                    return self._by_lock(lock, calls)
+            if not wait.is_published:
+                self._calls.publish(calls)
+                wait.is_published = True
+            answers |= self._by_another(calls, wait)
+        return [answers[name] for name in calls]
 
-    @contextlib.contextmanager
-    def _recorded(self, study: FollowedStudy) -> Iterator[None]:
-        """Record what happens within the context, all of it or nothing."""
-        try:
-            yield
-            if study.new:
-                study.record()
-        except BaseException:
-            if study.new:  # it knows what the ledger does not
-                self._study = None
-            raise
+    def _is_due(self, wait: Wait) -> bool:
+        """Return whether it is time to try to take the lock."""
+        return time.monotonic() >= min(self._try_at, wait.try_at)
 
-    def _pending(self, study: SeenStudy, requests: Mapping[str, Event]) -> dict[str, Event]:
-        """Return the requests that no master has answered.
+    def _by_another(self, calls: Mapping[str, Event], wait: Wait) -> dict[str, Answer]:
+        """Wait for the program that has the lock; return its answers to calls of this one.
 
-        Raises:
-            StudyError: It has refused one.
+        There may be fewer than calls: then it is time to try to take the lock.
         """
-        pending = {}
-        for name, event in requests.items():
-            refused = study.refusals.get(name)
-            if refused:
-                raise self._refused(study, event, StudyError(refused))
-            waits = isinstance(event, WorkerJoined) and study.has_yet_to_get(event.worker)
-            if refused is None or waits:
-                pending[name] = event
-        return pending
+        answers: dict[str, Answer] = {}
+        seconds = _ANSWER_POLL_SECONDS
+        while len(answers) < len(calls) and not self._is_due(wait):
+            time.sleep(seconds)
+            seconds = min(1.2 * seconds, _MOST_ANSWER_POLL_SECONDS)
+            if texts := self._calls.answers():
+                self._try_at = max(self._try_at, _later(_ANSWERED_SECONDS))
+                for name in calls.keys() & texts.keys():
+                    answers[name] = Answer.from_text(texts[name])
+        return answers
 
-    def _refused(self, study: SeenStudy, event: Event, why: StudyError) -> StudyError:
+    def _by_lock(self, lock: MasterLock, calls: Mapping[str, Event]) -> list[Answer]:
+        """Let the events happen under this process's lock, with those of all that wait for it."""
+        study = self._state.caught_up(lock)
+        own = {name: Call(event) for name, event in _pending(study, calls).items()}
+        batch = own | self._calls.waiting(study.refusals, study.now())
+        if any(map(_asks, own.values())) and not study.is_open and study.finish is None:
+            study = self._open(study, lock, Changes(), None)
+        if not study.is_open:  # it is over, or who asks opens it
+            batch = {name: call for name, call in batch.items() if not _asks(call)}
+        if batch:
+            with self._state.recorded(study):
+                self._carry_out(study, batch)
+            others = {name: call for name, call in batch.items() if call.by and name not in calls}
+            self._calls.answer(
+                {name: self._answer(study, name, call.event) for name, call in others.items()}
+            )
+        return [self._answer(study, *call) for call in calls.items()]
+
+    def _carry_out(self, study: FollowedStudy, batch: Mapping[str, Call]) -> None:
+        if any(map(_asks, batch.values())) and study.finish is None:
+            told = {call.event.attempt for call in batch.values() if isinstance(call.event, Told)}
+            study.happen(*past_leases(study.engine, study.now(), told=told))
+        elif not (study.is_open or study.is_closed):
+            study.happen(StudyClosed(study.now()))  # nothing starts on the last one's workers
+        study.stop_if_due()  # before a report, whose answer has the order to stop
+        for name, call in batch.items():
+            refused, now = "", study.now()
+            try:
+                new = follows(study.engine, call.event, now)
+            except HptuneError as error:
+                refused, new = error.message, ()
+            study.happen(*new)
+            if call.by:
+                study.happen(UserRequested(now, name, UserAction.TRAIN, call.by, refused=refused))
+            elif refused:
+                study.refusals[name] = refused
+        study.happen(*without_trial(study.engine, study.now()))
+
+    def _answer(self, study: FollowedStudy, name: str, event: Event) -> Answer:
+        """Return what the program gets whose event has happened."""
+        try:
+            return self._answer_or_error(study, study.refusals.get(name, ""), event)
+        except HptuneError as error:
+            return Answer(finish=study.finish, error=error)
+
+    def _answer_or_error(self, study: FollowedStudy, refused: str, event: Event) -> Answer:
+        if refused:
+            raise self._refused(study, event, refused)
+        match event:
+            case WorkerJoined(worker=worker):
+                if (start := study.starts.get(worker)) is None:
+                    raise _no_trial(study)
+                given = GivenTrial(
+                    attempt=start.attempt,
+                    params=start.params,
+                    seed=start.seed,
+                    resume_from=start.resume_from,
+                    rungs=start.rungs,
+                    epochs=study.engine.epochs,
+                    space=study.search.space.to_json(),
+                )
+                return Answer(given=given, finish=study.finish)
+            case Reported(attempt=attempt):
+                leased = self._running(study, attempt)
+                return Answer(halt=leased.halt if leased.is_told else None, finish=study.finish)
+            case AttemptEnded(attempt=attempt):
+                return Answer(trial=_trial(study, attempt.trial), finish=study.finish)
+            case _:
+                return Answer(finish=study.finish)
+
+    def _refused(self, study: FollowedStudy, event: Event, why: str) -> StudyError:
         name = getattr(event, "attempt", None)
         if name is None or name in study.engine.leased:
-            return StudyError(f"the study in {self.directory} refuses: {why.message}")
+            return StudyError(f"the study in {self.directory} refuses: {why}")
         return TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
 
     # --- beside a master --------------------------------------------------------------------
 
-    def _send(self, requests: Mapping[str, Event], owner: LockOwner) -> None:
-        for name, event in requests.items():
-            request = new_request(UserAction.TRAIN, tool="a program")
-            event_text = encode_event(event)
-            self.directory.requests.append(
-                replace(request, name=name, event=event_text, master=owner.token)
-            )
-
-    def _has_answered(self, owner: LockOwner, requests: Mapping[str, Event]) -> bool:
-        """Wait for a master's answers; return whether they came, as it may end before."""
+    def _by_master(
+        self, owner: LockOwner, calls: Mapping[str, Event], wait: Wait
+    ) -> FollowedStudy | None:
+        """Return the study with a master's answers; None if it has ended without them."""
+        pending = _pending(self._state.seen(), calls)
+        if owner.token != wait.master:
+            self._calls.publish(pending, master=owner.token)
+            wait.master = owner.token
         give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
         while True:
             now = self.directory.owner()  # before the ledger, which an ending master may write
-            self._latest = study = self._seen()
-            if not self._pending(study, requests):
-                return True
+            study = self._state.seen()
+            if not _pending(study, calls):
+                return study
             if now is None or now.token != owner.token:
-                return False
+                return None
             if time.monotonic() > give_up_at:
                 raise StudyLockedError(
                     f"{owner}, which runs the study in {self.directory}, has not answered for "
@@ -398,22 +451,9 @@ class Session:
             time.sleep(seconds)
             seconds = min(1.2 * seconds, _MOST_MASTER_POLL_SECONDS)
 
-    def _seen(self) -> SeenStudy:
-        """Return the study as its master has written it until now."""
-        reader = LedgerReader(self.directory)
-        seen, count = self._of_master or (None, 0)
-        events = list(reader.events(after=count - 1))
-        if seen is None or any(map(_opens_run, events)):
-            self.directory.open(Use.RUN)
-            seen = SeenStudy(*self._begun(reader.facts()))
-            events, count = list(reader.events()), 0
-        self._of_master = None
-        with replay_errors(self.directory):
-            for event in events:
-                seen.follow(event)
-        seen.engine.take_changes()
-        self._of_master = seen, count + len(events)
-        return seen
+    def _seen(self) -> FollowedStudy:
+        with self._guard:
+            return self._state.seen()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[MasterLock]:
@@ -423,26 +463,33 @@ class Session:
             MasterRunsError: A master runs the study.
             StudyLockedError: The others take too long.
         """
-        look_at = time.monotonic()
-        give_up_at = look_at + PATIENCE_SECONDS
-        while True:
-            try:
-                lock = self.directory.acquire()
-                break
-            except StudyLockedError:
-                if time.monotonic() > give_up_at:
-                    raise
-            if time.monotonic() > look_at:
-                look_at += MOMENT_SECONDS
-                self._look_for_master()
-            time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - so that all have their turn
+        wait = Wait.begin()
+        while (lock := self._try_lock(wait)) is None:
+            time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - not all at once
         with lock:
             yield lock
+
+    def _try_lock(self, wait: Wait) -> MasterLock | None:
+        """Return the study's lock; None if another program has it for its moment."""
+        try:
+            return self.directory.acquire(is_program=True)
+        except StudyLockedError:
+            if time.monotonic() > wait.began + PATIENCE_SECONDS:
+                raise
+        self._try_at = _later(wait.seconds)
+        wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
+        wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
+        if time.monotonic() > wait.look_at:
+            wait.look_at = time.monotonic() + MOMENT_SECONDS
+            self._look_for_master()
+        return None
 
     def _look_for_master(self) -> None:
         """Raise an error if a master runs the study, and not another program for its moment."""
         owner = self.directory.owner()
-        if owner is None or not owner.token or time.time() - owner.since <= MOMENT_SECONDS:
+        if owner is None or owner.is_program or not owner.token:
+            return
+        if time.time() - owner.since <= MOMENT_SECONDS:
             return
         if owner.token == self._known_master:
             raise MasterRunsError(self.directory, owner)
@@ -452,59 +499,6 @@ class Session:
             self._known_master = owner.token
             raise MasterRunsError(self.directory, owner)
 
-    def _caught_up(self, lock: MasterLock) -> FollowedStudy:
-        """Return the study as the ledger has it now."""
-        study, self._study = self._study, None  # if this is interrupted, it is read again
-        known_as = self._identity(lock)
-        if study is not None and known_as is not None and known_as == self._known_as:
-            events = study.ledger.events_of_others(lock)
-            if not any(map(_opens_run, events)):
-                with replay_errors(self.directory):
-                    for event in events:
-                        study.follow(event)
-                study.engine.take_changes()
-                self._study = study
-                return study
-            study.ledger.close()
-        self._study, self._known_as = self._read(lock), known_as
-        return self._study
-
-    def _identity(self, lock: MasterLock) -> object:
-        """Return what the state of this process is of; None if it must be read again.
-
-        A connection is of one thread of one process. Without locks of the file system, opening the
-        ledger repairs what a killed program left.
-        """
-        if not lock.has_posix_lock:
-            return None
-        try:
-            file = self.directory.database.stat()
-        except OSError:
-            return None
-        return os.getpid(), threading.get_ident(), file.st_dev, file.st_ino
-
-    def _read(self, lock: MasterLock) -> FollowedStudy:
-        self.directory.open(Use.RUN)
-        ledger = Ledger.open(self.directory, lock=lock)
-        try:
-            study = FollowedStudy(ledger, *self._begun(ledger.facts))
-            with replay_errors(self.directory):
-                for event in ledger.events():
-                    study.follow(event)
-            study.engine.take_changes()
-            ledger.check(study.engine.trials)
-        except BaseException:
-            ledger.close()
-            raise
-        return study
-
-    def _begun(self, facts: StudyFacts) -> tuple[Past, FollowedSearch]:
-        """Return a study and its search before its first event."""
-        past = Past.begin(self.directory, facts)
-        search = FollowedSearch(stored_sampler(past.settings, past.facts))
-        search.space = SearchSpace.from_json(facts["space"])
-        return past, search
-
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
     ) -> FollowedStudy:
@@ -513,7 +507,7 @@ class Session:
         One that has nothing left to do is not opened.
         """
         past = study.past
-        with self._recorded(study):
+        with self._state.recorded(study):
             if not study.is_open:
                 self._refuse_second_master()
                 study.happen(*recovered(past, study.now()))
@@ -525,11 +519,9 @@ class Session:
                 study.finish = over[0]
                 return study
             study.happen(plan.opened(at=study.now(), without_master=True))
-            study.record(plan.facts())
+            self._state.record(plan.facts())
         discard_journals(self.directory)
-        study.ledger.close()
-        self._study = self._read(lock)
-        return self._study
+        return self._state.read_again(lock)
 
     def _refuse_second_master(self) -> None:
         from ..master.run import refuse_second_master  # loads what runs trials
@@ -558,19 +550,39 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     )
 
 
-def _plan(study: SeenStudy, changes: Changes, found: Found | None) -> RunPlan:
+def _plan(study: FollowedStudy, changes: Changes, found: Found | None) -> RunPlan:
     request = resume_request(allowed_changes(changes, study.past), study.past)
     return plan_resume(request, study.past, found or stored_code(study.past), AskersPlaces())
 
 
-def _is_same(plan: RunPlan, study: SeenStudy) -> bool:
+def _later(seconds: float) -> float:
+    """Return a moment after some seconds, which is not the same for all that wait."""
+    return time.monotonic() + random.uniform(seconds, 2 * seconds)  # noqa: S311
+
+
+def _asks(call: Call) -> bool:
+    return isinstance(call.event, WorkerJoined)
+
+
+def _pending(study: FollowedStudy, calls: Mapping[str, Event]) -> dict[str, Event]:
+    """Return the events that have no answer yet, and those that ask a master for a trial."""
+    pending = {}
+    for name, event in calls.items():
+        refused = study.refusals.get(name)
+        waits = isinstance(event, WorkerJoined) and study.has_yet_to_get(event.worker)
+        if refused is None or (not refused and waits):
+            pending[name] = event
+    return pending
+
+
+def _is_same(plan: RunPlan, study: FollowedStudy) -> bool:
     """Return whether a plan changes nothing of a study."""
     if plan.settings != study.past.settings or plan.added or plan.retried:
         return False
     return plan.space == study.search.space
 
 
-def _no_trial(study: SeenStudy) -> NoTrialError:
+def _no_trial(study: FollowedStudy) -> NoTrialError:
     """Return why there is no trial for a program that asks."""
     directory, finish = study.past.directory, study.finish
     if finish is not None:
@@ -590,13 +602,9 @@ def _no_trial(study: SeenStudy) -> NoTrialError:
     )
 
 
-def _trial(study: SeenStudy, number: int) -> Trial:
+def _trial(study: FollowedStudy, number: int) -> Trial:
     if (trial := study.engine.trial(number)) is None:
         leased = ", ".join(str(name.trial) for name in sorted(study.engine.leased))
         there = f"programs have {leased or 'none'}"
         raise UsageError(f"{study.past.directory} has no trial {number}; {there}")
     return trial
-
-
-def _opens_run(event: Event) -> bool:
-    return isinstance(event, StudyOpened)

@@ -17,6 +17,7 @@ from ..config.resolved import resolve
 from ..config.settings import SETTINGS, StudySettings
 from ..core.messages import FinishReason
 from ..core.seeds import training_seed
+from ..core.space.space import SearchSpace
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
 from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
@@ -141,14 +142,14 @@ class AskedStudy(Study):
         trials = [
             AskedTrial(
                 self.session,
-                given.start.attempt,
-                given.start.params,
-                seed=given.start.seed,
+                given.attempt,
+                given.params,
+                seed=given.seed,
                 goals=self.goals,
                 epochs=given.epochs,
-                space=given.space,
-                resumed_from=given.start.resume_from,
-                rungs=given.start.rungs,
+                space=SearchSpace.from_json(given.space),
+                resumed_from=given.resume_from,
+                rungs=given.rungs,
             )
             for given in self.session.ask(count or 1, lease_seconds=self._lease_seconds)
         ]

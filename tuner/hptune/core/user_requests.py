@@ -57,6 +57,7 @@ class UserRequest:
         event: What the program asks for or tells, for `TRAIN`: kind and payload of an event,
             as the ledger has them; the master stamps it.
         master: The token of the master that is asked, for `TRAIN`: another one does not answer.
+            Empty to ask the program that has the study's lock.
     """
 
     name: str
@@ -73,3 +74,16 @@ class UserRequest:
         """Why the study ends, if this asks for it: "stopped by ada with hptune stop"."""
         who, _, tool = self.by.removesuffix(")").rpartition(" (")
         return f"stopped by {who} with {tool}" if who else f"stopped by {self.by}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswer:
+    """The answer of a program that had the study's lock to a request of another one.
+
+    Attributes:
+        request: The request's name.
+        text: What the other program makes of it; empty for a request that was withdrawn.
+    """
+
+    request: str
+    text: str

@@ -396,17 +396,20 @@ class StudyDirectory:
 
     # --- the one master ---------------------------------------------------------------------
 
-    def acquire(self) -> MasterLock:
+    def acquire(self, *, is_program: bool = False) -> MasterLock:
         """Become the study's master until the lock is released or the process ends.
 
         Use the lock as a context manager, and call its `refresh` from the master's loop.
+
+        Args:
+            is_program: Whether this is no master, but a program, for the moment of a call.
 
         Raises:
             StudyLockedError: Another master runs the study.
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
-            lock = MasterLock(self._path)
+            lock = MasterLock(self._path, is_program=is_program)
         self._was_acquired = True
         return lock
 

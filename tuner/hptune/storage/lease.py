@@ -45,6 +45,7 @@ class LockOwner:
         since: When it became the master, in seconds since the epoch by that machine's clock.
         boot: The id of the running kernel. Containers of one machine share it; a reboot changes it.
         token: A random text that is different for every master.
+        is_program: Whether it is no master, but a program that asks for trials, or tells of one.
     """
 
     host: str
@@ -52,11 +53,13 @@ class LockOwner:
     since: float
     boot: str = ""
     token: str = ""
+    is_program: bool = False
 
     @classmethod
-    def this_process(cls) -> LockOwner:
+    def this_process(cls, *, is_program: bool = False) -> LockOwner:
         """Return this process as a new owner."""
-        return cls(socket.gethostname(), os.getpid(), time.time(), boot_id(), secrets.token_hex(8))
+        now, token = time.time(), secrets.token_hex(8)
+        return cls(socket.gethostname(), os.getpid(), now, boot_id(), token, is_program)
 
     def __str__(self) -> str:
         if not self.pid:
@@ -186,7 +189,8 @@ def _owner(fields: dict[str, object]) -> LockOwner:
     owner = LockOwner(**fields)  # type: ignore[arg-type]  # checked here
     texts, numbers = (owner.host, owner.boot, owner.token), (owner.pid, owner.since)
     are_texts = all(isinstance(each, str) and each.isprintable() for each in texts)
-    are_numbers = all(isinstance(each, int | float) for each in numbers)
+    is_plain = isinstance(owner.is_program, bool)
+    are_numbers = is_plain and all(isinstance(each, int | float) for each in numbers)
     if not (are_texts and len(owner.host) <= _LONGEST_NAME):
         raise ValueError("a name in a lease cannot be shown")
     if not (are_numbers and 0 <= owner.pid < 2**31 and 0 <= owner.since < TIMES_END):

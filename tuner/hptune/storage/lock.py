@@ -61,6 +61,10 @@ class MasterLock:
     every few seconds; `beating` does so while the master does something that takes longer. A forked
     child does not hold its parent's lock.
 
+    Args:
+        directory: The study's directory.
+        is_program: Whether a program holds it for the moment of a call, and no master.
+
     Attributes:
         owner: This process, as the lease names it.
         has_posix_lock: Whether the file system supports POSIX locks; otherwise only the lease
@@ -71,10 +75,10 @@ class MasterLock:
         OSError: The directory cannot be written to.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_program: bool = False) -> None:
         self._directory = directory
         self._lease = Lease(directory / "lease")
-        self.owner = LockOwner.this_process()
+        self.owner = LockOwner.this_process(is_program=is_program)
         self._refreshed = time.monotonic()
         self._is_released = False
         self._is_failing = False

@@ -4,6 +4,10 @@ The commands (`hptune stop`, `enqueue`, `pause`, `resume`, `note`), the live pag
 ask for trials append to the file. The master reads it about once a second, and 20 times a second
 while programs have trials. Its answers are in the ledger.
 
+Where no master runs, the program that has the study's lock answers those that wait for it. Its
+answers are in the ledger, too, and in this file, where the others need not follow the ledger to
+find them.
+
 The file always exists and is changed in place. NFS clients cache for up to a minute which names
 exist, so a new or renamed file may be seen late. They check the contents of a known file at every
 open.
@@ -14,14 +18,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import cattrs
 from cattrs import BaseValidationError
 
-from ..core.user_requests import Note, UserAction, UserRequest
+from ..core.user_requests import Note, RequestAnswer, UserAction, UserRequest
 from ..errors import NotAFileError, UsageError
 from ..files.access import open_plain, read_part
 from ..files.file_errors import storage_errors
@@ -45,7 +50,7 @@ class RequestFile:
         self._read_bytes = 0
 
     def append(self, request: UserRequest) -> None:
-        """Add a request; it is on disk when this returns.
+        """Add a request; it is on disk when this returns, unless its program waits for the answer.
 
         Raises:
             UsageError: It is too long, because of its configurations.
@@ -61,25 +66,40 @@ class RequestFile:
             "event": request.event,
             "master": request.master,
         }
-        # It begins a line of its own even after one that was not written to its end.
-        line = f"\n{json.dumps(fields)}\n".encode()
+        line = _line(fields)
         if len(line) > _MOST_BYTES:
             raise UsageError(
                 f"{len(request.points)} configurations are too many for one request "
                 f"({len(line)} bytes, allowed are {_MOST_BYTES}); give them in parts"
             )
+        self._write([line], must_last=request.action is not UserAction.TRAIN)
+
+    def answer(self, answers: Iterable[RequestAnswer]) -> None:
+        """Add answers to requests of programs, which are in the ledger already.
+
+        Raises:
+            StorageFullError: There is no space, or writing is forbidden.
+        """
+        self._write([_line({"answered": each.request, "answer": each.text}) for each in answers])
+
+    def _write(self, lines: Iterable[bytes], *, must_last: bool = False) -> None:
         with storage_errors(self._path), self._open() as file:
             if self._locks_work:
                 fcntl.lockf(file, fcntl.LOCK_EX)
-            file.write(line)
+            file.write(b"".join(lines))
             file.flush()
-            os.fsync(file.fileno())
+            if must_last:
+                os.fsync(file.fileno())
 
     def _open(self) -> IO[bytes]:
         return os.fdopen(open_plain(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
     def read(self) -> list[UserRequest]:
         """Return the requests since the last call; empty if the file cannot be read now."""
+        return [each for each in self.read_all() if isinstance(each, UserRequest)]
+
+    def read_all(self) -> list[UserRequest | RequestAnswer]:
+        """Return the requests and the answers since the last call, in their order."""
         try:
             found = read_part(self._path, begin=self._read_bytes, most_bytes=_MOST_BYTES)
         except (OSError, NotAFileError):
@@ -88,22 +108,32 @@ class RequestFile:
         if not whole and len(found) == _MOST_BYTES:
             whole = found  # one line that no request of ours can be
         self._read_bytes += len(whole)
-        return [request for line in whole.splitlines() if (request := _request(line)) is not None]
+        return [entry for line in whole.splitlines() if (entry := _entry(line)) is not None]
 
-    def skip(self) -> None:
+    def skip(self, *, but_bytes: int = 0) -> None:
         """Let `read` begin after the present requests, which were meant for an earlier master.
+
+        Args:
+            but_bytes: How much of the end of the file is read, as programs wait for answers.
 
         Raises:
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path), self._open() as file:
-            self._read_bytes = file.tell()
+            self._read_bytes = max(0, file.tell() - but_bytes)
 
 
-def _request(line: bytes) -> UserRequest | None:
-    """Return the request of a line; None if it is none of ours."""
+def _line(fields: Mapping[str, Any]) -> bytes:
+    # It begins a line of its own even after one that was not written to its end.
+    return f"\n{json.dumps(fields)}\n".encode()
+
+
+def _entry(line: bytes) -> UserRequest | RequestAnswer | None:
+    """Return what a line says; None if it is none of ours."""
     try:
         found = json.loads(line)
+        if "answered" in found:
+            return RequestAnswer(str(found["answered"]), str(found["answer"]))
         trial, note, event = found["trial"], found["note"], found.get("event")
         float(trial or 0)  # raises an error if it has more digits than an event may hold
         return UserRequest(

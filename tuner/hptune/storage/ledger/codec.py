@@ -75,6 +75,11 @@ def structured(value: Any, kind: Any) -> Any:
     return _converter().structure(value, kind)
 
 
+def plain(value: object) -> Any:
+    """Return the plain data of a value, of which `structured` makes it again."""
+    return _converter().unstructure(value)
+
+
 def checked_time(at: float) -> float:
     """Return a time, in seconds since the epoch, that has a date.
 

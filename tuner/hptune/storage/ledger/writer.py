@@ -199,22 +199,19 @@ class Ledger:
             self._connection.executemany(_UPSERT_FACT, facts_rows)
         self._count += len(encoded)
 
-    def events(self) -> Iterator[Event]:
-        """Yield every event in order, for replay."""
+    def events(self, *, after: int = -1) -> Iterator[Event]:
+        """Yield every event after the one of a number, in order, for replay."""
         with sqlite_errors(self._directory):
-            yield from read_events(self._connection)
+            yield from read_events(self._connection, after=after)
 
-    def events_of_others(self, lock: MasterLock) -> list[Event]:
-        """Return the events that others have written since; from now on, write under a new lock.
+    def use(self, lock: MasterLock) -> None:
+        """Write under the study's lock, which the caller has taken again, after what others wrote.
 
         Args:
-            lock: The study's lock, which the caller has taken again.
+            lock: The lock.
         """
         self._lock = lock
-        with sqlite_errors(self._directory):
-            found = list(read_events(self._connection, after=self._count - 1))
-        self._count += len(found)
-        return found
+        self._count = self.event_count()
 
     def event_count(self) -> int:
         """Return the number of events."""
