@@ -6,7 +6,7 @@
 
 `early_stopping.py` compares whole tools. This script asks which part of a difference early stopping
 has: search, engine and chance are the same for all rules. `--against` compares with the figures of
-another version; docs/decisions/gate-for-early-stopping.md has the gate for a change.
+another version; docs/decisions/less-spent-on-poor-trials.md has the gate for a change.
 """
 
 from __future__ import annotations
