@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))  # simu
 
 from hptune.core.goals import Goals
 from hptune.core.messages import Reported
-from hptune.core.pruner import PrunerSettings, is_exempt
+from hptune.core.pruner import PrunerSettings
 from hptune.core.resources import Amount
 from hptune.core.space.space import FloatParameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
@@ -225,7 +225,6 @@ def rungs() -> Figure:
         x, y = zip(*steps[trial.number], strict=True)
         is_complete = trial.state is TrialState.COMPLETE
         axes.plot(x, y, color=BLUE if is_complete else FAINT, linewidth=1.6 if is_complete else 0.9,
-                  linestyle=":" if is_exempt(trial.number) else "-",
                   marker="" if is_complete else "x", markevery=[-1], markersize=5)  # fmt: skip
     top = axes.get_ylim()[1]
     for rung in make_pruner(settings, GOALS.objectives).rungs:

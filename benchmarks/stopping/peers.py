@@ -17,6 +17,7 @@ from hptune.core.space.space import (
     Scale,
 )
 from hptune.core.trial import Params
+from hptune.samplers.random_search import RandomSampler
 
 from .runs import Track
 from .tasks import Task
@@ -78,7 +79,7 @@ def study(
 
 
 class Optuna:
-    """Optuna's samplers and pruners.
+    """Optuna's samplers and pruners; `random` tries the configurations of hptune's random search.
 
     Args:
         task: The task.
@@ -95,7 +96,7 @@ class Optuna:
         self._pruned = optuna.trial.TrialState.PRUNED
         sampler, _, pruner = way.partition("+")
         samplers: dict[str, Any] = {
-            "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+            "random": lambda: optuna.samplers.RandomSampler(seed=seed),  # is asked for nothing
             "tpe": lambda: optuna.samplers.TPESampler(
                 seed=seed, multivariate=True, constant_liar=workers > 1
             ),
@@ -112,11 +113,15 @@ class Optuna:
                 min_resource=1, max_resource=task.epochs, reduction_factor=3
             ),
         }
+        self._random = RandomSampler(task.space, seed) if sampler == "random" else None
         self._study = optuna.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
 
     def ask(self) -> tuple[Any, Params]:
         """Return a new trial and its configuration."""
         trial = self._study.ask()
+        if self._random is not None:
+            [suggestion] = self._random.ask([trial.number])
+            return trial, suggestion.params
         chosen: dict[str, Any] = {}
         for p in self._task.space:
             if is_active(p, chosen):

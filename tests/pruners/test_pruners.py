@@ -12,6 +12,7 @@ import pytest
 
 from hptune.core.pruner import (
     EXEMPT_EVERY,
+    EXEMPT_FROM,
     Decision,
     HalvingMode,
     NeverPrune,
@@ -149,6 +150,19 @@ def test_the_trace_of_halving_that_stops() -> None:
     assert p.decide(0) is Decision.CONTINUE
 
 
+def test_a_trial_that_passed_a_rung_for_want_of_others_stops_at_the_next() -> None:
+    p = made("asha", epochs=9)
+    p.report(0, 1, [0.1])
+    assert p.decide(0) is Decision.CONTINUE, "the first one"
+    p.moved(0, TrialState.RUNNING)
+    for trial in (1, 2, 3):
+        p.report(trial, 1, [0.5 + trial / 10])
+    p.report(0, 2, [0.2])
+    assert p.decide(0) is Decision.CONTINUE, "step 2 is no rung"
+    p.report(0, 3, [0.3])
+    assert p.decide(0) is Decision.STOP, "alone at step 3, and the last of four at step 1"
+
+
 def test_the_trace_of_halving_that_promotes() -> None:
     p = made("asha", epochs=9, pruner_mode=HalvingMode.PROMOTE)
     promoted = []
@@ -235,7 +249,7 @@ HALVING = [
 def test_a_few_trials_are_exempt_and_no_others(settings: dict[str, Any]) -> None:
     p = made(**settings, epochs=9)
     went_on = []
-    for trial in range(3 * EXEMPT_EVERY):
+    for trial in range(EXEMPT_FROM + 2 * EXEMPT_EVERY):
         # Each is worse than all before.
         for step in range(1, 9):
             p.report(trial, step, [-float(trial)])
@@ -249,8 +263,8 @@ def test_a_few_trials_are_exempt_and_no_others(settings: dict[str, Any]) -> None
     late = {trial for trial in went_on if trial > 10}
     if settings["name"] == "hyperband":  # the trials of its last bracket are never compared
         cycle = bracket_cycle(3, rungs=2, reduction_factor=3)
-        late -= {trial for trial in late if cycle[trial % len(cycle)] == 2 and trial % EXEMPT_EVERY}
-    assert late == {EXEMPT_EVERY, 2 * EXEMPT_EVERY}
+        late -= {n for n in late if cycle[n % len(cycle)] == 2 and not is_exempt(n)}
+    assert late == {EXEMPT_FROM, EXEMPT_FROM + EXEMPT_EVERY}
 
 
 def test_exempt_trials_count_at_the_rungs() -> None:
@@ -259,7 +273,7 @@ def test_exempt_trials_count_at_the_rungs() -> None:
         p.report(trial, 1, [value])
     p.report(1, 2, [0.9])  # leads, so trial 2 does not
     assert p.decide(2) is Decision.CONTINUE, "the best of three"
-    p.report(EXEMPT_EVERY, 1, [0.7])
+    p.report(EXEMPT_FROM, 1, [0.7])
     assert p.decide(2) is Decision.STOP, "the second of four"
 
 

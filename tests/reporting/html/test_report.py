@@ -104,8 +104,8 @@ def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> Non
     panel = panels_of(known, reports)["stopping"]
     count = sum(map(is_exempt, ends))
     assert [tuple(row) for row in panel.tables[1].rows] == [
-        ("1", f"{count}", "-1.000", "-1.00 to -0.96"),
-        ("3", f"{count}", "1.000", "0.96 to 1.00"),
+        ("1", f"{count}", "-1.000", "-1.00 to -0.94"),
+        ("3", f"{count}", "1.000", "0.94 to 1.00"),
     ]
     assert panel.figures[1].kind == "agreement"
     pairs: Any = panel.figures[1].given["pairs"]

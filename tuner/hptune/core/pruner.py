@@ -131,6 +131,9 @@ class Pruner(abc.ABC):
 EXEMPT_EVERY = 20
 """One trial in this many is exempt; more would cost more epochs, fewer would say less."""
 
+EXEMPT_FROM = 100
+"""The first exempt trial. In a short study they would be too few to say anything."""
+
 
 def is_exempt(trial: int) -> bool:
     """Return whether the built-in pruners train a trial to its end, however poor it is.
@@ -138,10 +141,10 @@ def is_exempt(trial: int) -> bool:
     The trials that pass all rungs cannot show that the rungs stop the wrong ones. So a few, chosen
     by their numbers alone, are never stopped or paused. They count at the rungs as all others do.
 
-    >>> [trial for trial in range(61) if is_exempt(trial)]
-    [20, 40, 60]
+    >>> [trial for trial in range(150) if is_exempt(trial)]
+    [100, 120, 140]
     """
-    return trial > 0 and trial % EXEMPT_EVERY == 0
+    return trial >= EXEMPT_FROM and trial % EXEMPT_EVERY == 0
 
 
 class NeverPrune(Pruner):

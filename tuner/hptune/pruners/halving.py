@@ -96,6 +96,9 @@ class HalvingPruner(Pruner):
       full, and only half as many are tried. (Hyperband and BOHB compare only trials of one
       round, with the same effect.) Both thirds are rounded down, so fewer than a third continue:
       of trials in random order, a quarter of the first hundred and three in ten later.
+    - A trial that stops for good is judged by the lower rungs, too, at each rung: it must still be
+      in the best third of all trials there. The first trials at a rung pass it for want of others
+      (`docs/decisions/less-spent-on-poor-trials.md`).
     - A few trials are exempt (`is_exempt`): they continue at every rung, and count there.
     - With PROMOTE, a trial that is among the best when it reaches a rung continues without a
       pause. When no other trials remain to compare with, the best one of each rung is promoted,
@@ -207,11 +210,13 @@ class HalvingPruner(Pruner):
         progress = self._progress.get(trial)
         if progress is None or progress.passed == len(progress.arrivals) or is_exempt(trial):
             return Decision.CONTINUE
-        rung = self._brackets[progress.bracket][len(progress.arrivals) - 1]
+        *lower, rung = self._brackets[progress.bracket][: len(progress.arrivals)]
         if self._mode is HalvingMode.PROMOTE:
             continues = rung.is_among_best(trial, factor=self._factor, least=0)
             return Decision.CONTINUE if continues else Decision.PAUSE
-        continues = rung.is_among_best(trial, factor=self._factor, least=1)
+        continues = rung.is_among_best(trial, factor=self._factor, least=1) and all(
+            each.is_in_share(trial, factor=self._factor, least=1) for each in lower
+        )
         return Decision.CONTINUE if continues or self._leaders.leads(trial) else Decision.STOP
 
     def promotion(self, *, is_last: bool) -> int | None:

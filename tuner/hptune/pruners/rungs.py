@@ -148,6 +148,16 @@ class Rung(abc.ABC):
         self._delete(trial)
         self._insert(trial, losses)
 
+    def is_in_share(self, trial: int, *, factor: int, least: int) -> bool:
+        """Return whether a trial is among the best of all trials that have reached this rung.
+
+        Args:
+            trial: Its number.
+            factor: One in `factor` trials is, rounded down.
+            least: Minimum number of trials that are.
+        """
+        return self._place(trial) < max(least, len(self._by_age) // factor)
+
     def is_among_best(self, trial: int, *, factor: int, least: int) -> bool:
         """Return whether a trial at this rung is good enough to continue.
 
@@ -157,9 +167,9 @@ class Rung(abc.ABC):
                 also of the recent ones.
             least: Minimum number of all trials that continue.
         """
-        count, place = len(self._by_age), self._place(trial)
-        if place >= max(least, count // factor):
+        if not self.is_in_share(trial, factor=factor, least=least):
             return False
+        count, place = len(self._by_age), self._place(trial)
         recent = self._by_age[-min(max(count // _RECENT_PART, factor), _MAX_RECENT) :]
         better = sum(self._place(other) < place for other in recent)
         return better < max(1, len(recent) // factor)
