@@ -148,7 +148,7 @@ def test_a_multirun_is_a_study_that_commands_continue(multirun: Multirun, cli: I
 
 def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
     grid = ("db=there", "lr=range(0, 0.75, 0.25)", "hydra.sweeper.search=grid")
-    pruner = ("pruner=asha", "min_epochs=1", "epochs=3", "workers=1")
+    pruner = ("pruner=asha", "min_epochs=1", "epochs=3", "workers=1", "pack=off")
     ended = multirun(*grid, *(f"hydra.sweeper.{each}" for each in pruner))
     assert ended.code == 0, ended.err
     assert states(Path("sweep/hptune").absolute()) == {"COMPLETE": 1, "PRUNED": 2}, ended.err
