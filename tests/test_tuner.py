@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import sys
+import threading
 
 import pytest
 
+from hptune.storage.directory import StudyDirectory
 from in_process import InProcess
 from real_runs import Hptune, rows, states, trials, wait_for
 
@@ -84,7 +86,10 @@ def test_a_study_is_resumed_only_on_request(cli: InProcess) -> None:
     assert "StudyExistsError" in again.err
     assert "Tuner(objective, directory='study', resume=True).fit()" in again.err
     assert "another directory with directory=" in again.err
+    moment = threading.Timer(0.5, StudyDirectory(cli.study()).acquire().release)  # of a note
+    moment.start()
     more = cli.script(script.replace("RESUME", "True").replace("trials=2", "trials=3"))
+    moment.join()
     assert more.code == 0, more.err
     assert states(cli.study()) == {"COMPLETE": 3}
 

@@ -59,3 +59,10 @@ def test_a_name_has_one_value(cli: InProcess, arguments: tuple[str, ...], said: 
     ended = cli(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert f"Error: {said} twice; give it once\n" == ended.err
+
+
+def test_an_object_of_json_has_a_name_once(cli: InProcess) -> None:
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    ended = cli(*RUN, "--try", '{"x": 0.1, "x": 0.2}')
+    assert (ended.code, ended.out) == (2, "")
+    assert "an object has a name twice: x, x; name each once" in ended.err

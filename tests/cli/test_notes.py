@@ -7,8 +7,10 @@ import json
 import os
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +19,7 @@ from engine_driver import EngineDriver
 from hptune.core.engine.engine import Engine
 from hptune.core.messages import UserRequested
 from hptune.core.user_requests import Note, UserAction
-from hptune.errors import StorageFullError, StudyError
+from hptune.errors import StorageFullError, StudyError, StudyLockedError
 from hptune.storage import turn
 from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
@@ -130,6 +132,17 @@ def test_a_note_waits_for_programs_that_ask(
     study.note("wider")
     release.join()
     assert study.notes == ["wider"]
+
+
+def test_a_note_does_not_wait_for_a_master_whose_clock_is_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typical(tmp_path)
+    directory = StudyDirectory(tmp_path)
+    behind = SimpleNamespace(time=lambda: time.time() - 60.0, monotonic=time.monotonic)
+    monkeypatch.setattr(turn, "time", behind)  # it cannot sleep
+    with directory.acquire(), pytest.raises(StudyLockedError, match="already run by"):
+        turn.acquired(directory)
 
 
 def test_the_search_does_not_see_a_note() -> None:

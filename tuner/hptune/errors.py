@@ -27,11 +27,11 @@ from urllib.parse import unquote, urlsplit
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system when a disk is full, or a quota used up."""
 
-_USER = re.compile(r"\w://[^/:@?#]*:(?!\d+[/?#])")
+_USER = re.compile(r"""\w://[^/:@?#"'<>]*:(?!\d+[/?#"'<>])""")
 """The beginning of a URL with a password, which is no port of one without."""
 
 _SECRET = re.compile(
-    r"([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#]+", re.IGNORECASE
+    r"""([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#"'<>]+""", re.IGNORECASE
 )
 
 

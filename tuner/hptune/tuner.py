@@ -37,6 +37,7 @@ from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
+from .storage.turn import acquired
 from .storage.whose import Use
 from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
@@ -267,7 +268,7 @@ class Tuner:
             if not exists or has_data or self._code.objective is not None:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
-                    directory.acquire().release()
+                    acquired(directory).release()
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)

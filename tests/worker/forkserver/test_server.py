@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode, save
 from hptune.worker.forkserver import orphans, server
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.gpus.machine import Gpus
@@ -121,3 +121,33 @@ def test_an_early_server_serves_a_study_that_looks_for_gpus_meanwhile(
         taken = ForkServer.resting(source)
     assert taken is not None
     taken.close()
+
+
+def test_a_server_waits_for_its_own_process_only_and_for_any_of_its_studies(tmp_path: Path) -> None:
+    """A forked process, such as one of a pool, neither ends it nor keeps it from its end."""
+    sources = []
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.pkl"
+        save(UserCode(objective=lambda hp: 0.0), path)
+        sources.append(ObjectiveSource(SourceKind.PICKLE, str(path)))
+    made = ForkServer(sources[0])
+    made.wait_ready()
+    made.rest()
+    Path(sources[0].path).unlink()
+    awake, waker = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(waker)
+        is_none = ForkServer.resting(sources[1]) is None
+        os.read(awake, 1)
+        os._exit(0 if is_none else 1)
+    try:
+        assert ForkServer.resting(sources[1]) is made
+        made.rest()
+        assert ForkServer.resting(sources[1]) is made
+        Path(sources[1].path).unlink()
+        made.rest()
+        assert made._process.returncode == 0, "the child has none of its pipes"
+    finally:
+        os.close(waker)
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(awake)

@@ -43,17 +43,25 @@ def json_value(text: str) -> Any:
     [{'lr': 0.1}, {'lr': 0.2}]
 
     Raises:
-        ValueError: The text is neither.
+        ValueError: The text is neither, or an object has a name twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
         found: list[Any] = []
         for number, line in enumerate(text.splitlines(), start=1):
             try:
-                found += [json.loads(line)] if line.strip() else []
+                found += [json.loads(line, object_pairs_hook=_named_once)] if line.strip() else []
             except (ValueError, RecursionError) as of_line:
                 # The first line of an object on several lines is no object by itself.
                 place, why = (f"line {number}", of_line) if found else ("it", error)
                 raise ValueError(f"{place} is not valid JSON: {why}") from why
         return found
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = ", ".join(name for name, _ in pairs)
+        raise ValueError(f"an object has a name twice: {names}; name each once")
+    return found

@@ -68,12 +68,12 @@ class ForkServer:
     Starting returns at once; `wait_ready` waits for the imports (some seconds). It ends, and all
     its children with it, on `close` or when the process that started it ends, however it ends.
 
-    Args:
-        source: The user's code, to be imported once.
+    Attributes:
+        source: The user's code, to be imported once; that of the last study that it serves.
     """
 
     def __init__(self, source: ObjectiveSource) -> None:
-        self._source = source
+        self.source = source
         orphans.kill_of_dead_owners()
         self._make_folder()
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
@@ -94,7 +94,7 @@ class ForkServer:
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
         self._doing = self._half_line = ""
-        source = self._source
+        source = self.source
         python = source.python or sys.executable
         arguments = [self.address, str(source.kind), source.path, source.entry]
         if not with_source:
@@ -180,7 +180,7 @@ class ForkServer:
         gone = "the process that imports the framework is gone (out of memory?); try again."
         with self._asked(order, gone, busy) as (client, channel):
             found = _read_probe(order, client, channel, busy)
-        if self._source.kind is SourceKind.FILE and not self._with_source:
+        if self.source.kind is SourceKind.FILE and not self._with_source:
             return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
         return found
 
@@ -269,11 +269,12 @@ class ForkServer:
         Only a process without the user's file can rest; another one is closed.
         """
         older, _resting[:] = _resting[:], []
-        if self._ready and self._source.kind is SourceKind.PICKLE:
+        is_there = Path(self.source.path).exists()  # its study may have been removed
+        if self._ready and self.source.kind is SourceKind.PICKLE and is_there:
             with contextlib.suppress(BrokenPipeError):
                 _pipe(self._process.stdin).write(b"\n")
                 _pipe(self._process.stdin).flush()
-            self._frameworks = frameworks(self._source)
+            self._frameworks = frameworks(self.source)
             _resting.append(self)
             atexit.register(self.close)
         else:
@@ -289,7 +290,7 @@ class ForkServer:
         server = _resting.pop()
         atexit.unregister(server.close)
         if server.serves(source):
-            server._source = source  # noqa: SLF001 - of this class; the former file may be gone
+            server.source = source  # that of its last study may be gone
             return server
         server.close()
         return None
@@ -298,8 +299,8 @@ class ForkServer:
         """Return whether it has imported, or imports, what this code needs."""
         if self._environment != _environment(source):
             return False
-        if self._source.kind is SourceKind.FILE:  # it has served no study yet
-            return self._source == source
+        if self.source.kind is SourceKind.FILE:  # it has served no study yet
+            return self.source == source
         return (
             self._process.poll() is None
             and source.kind is SourceKind.PICKLE
@@ -317,6 +318,11 @@ class ForkServer:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._process.kill()
         self._end_process()
+
+    def leave_to_parent(self) -> None:
+        """Let a forked child, which this is, neither end the process nor keep it from its end."""
+        atexit.unregister(self.close)
+        self._close_pipes()
 
     def _end_process(self) -> None:
         try:
@@ -338,6 +344,15 @@ class ForkServer:
 
 _resting: list[ForkServer] = []
 """Processes that wait for a study of this process: one that rests, and one started early."""
+
+
+def _leave_to_parent() -> None:
+    for server in _resting:
+        server.leave_to_parent()
+    _resting.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class Client:
