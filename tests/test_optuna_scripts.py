@@ -375,6 +375,33 @@ def errors_of_its_own_in_several_jobs(optuna: Any) -> Any:
 
 
 @program
+def choices_that_are_objects_of_the_script(optuna: Any) -> Any:
+    class Named:
+        def __repr__(self) -> str:
+            return "one"
+
+    def objective(trial: Any) -> float:
+        names.append(str(trial.suggest_categorical("named", [Named(), None])))
+        function = trial.suggest_categorical("function", functions)
+        assert function in functions
+        return float(function(1))
+
+    names: list[str] = []
+    functions = [lambda x: x, lambda x: -x]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=2)
+    study.optimize(objective, n_trials=2, n_jobs=2)
+    return {*names} <= {"one", "None"} and study.best_params["function"] in functions
+
+
+@program
+def a_grid_of_booleans(optuna: Any) -> Any:
+    study = optuna.create_study(sampler=optuna.samplers.GridSampler({"is": [True, False]}))
+    study.optimize(lambda trial: trial.suggest_categorical("is", [True, False]), n_trials=2)
+    return sorted(trial.params["is"] is True for trial in study.trials)
+
+
+@program
 def steps_that_are_reported_twice(optuna: Any) -> Any:
     def objective(trial: Any) -> float:
         for step, value in ((0, 1.0), (1, 2.0), (1, 3.0), (0, 4.0)):

@@ -14,7 +14,6 @@ from typing import Any
 
 import cloudpickle
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -27,7 +26,7 @@ from ..files.ownership import check_loadable
 from ..samplers.adapters.optuna import quiet
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
-from .distributions import suggested
+from .distributions import Declared
 
 VALUE = "value"
 """The metric of a study with one objective."""
@@ -58,7 +57,7 @@ class Results(InMemoryStorage):
         self._goals = goals
         self._reader = LedgerReader(directory)
         self._over: dict[int, FrozenTrial] = {}
-        self._distributions: dict[str, BaseDistribution] = {}
+        self._declared: dict[str, Declared] = {}
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the study's attributes."""
@@ -72,16 +71,17 @@ class Results(InMemoryStorage):
         """Set an attribute of a trial to any value that can be pickled."""
         _write(self.folder / str(trial_id), key, value)
 
-    def distribution(self, name: str) -> BaseDistribution | None:
-        """Return the distribution that trials suggest of; None if none has suggested it."""
-        if name not in self._distributions:  # another process may have declared it
-            self._distributions = _read(self.folder / _DISTRIBUTIONS)
-        return self._distributions.get(name)
+    def declared(self, name: str) -> Declared | None:
+        """Return what trials suggest of; None if none has suggested it."""
+        if name not in self._declared:  # another process may have declared it
+            self._declared = _read(self.folder / _DISTRIBUTIONS) | self._declared
+        return self._declared.get(name)
 
-    def declare(self, name: str, distribution: BaseDistribution) -> None:
-        """Keep the distribution that trials suggest of."""
-        if self.distribution(name) is None:
-            _write(self.folder / _DISTRIBUTIONS, name, distribution)
+    def declare(self, name: str, declared: Declared) -> None:
+        """Keep what trials suggest of."""
+        if self.declared(name) is None:
+            self._declared[name] = declared
+            _write(self.folder / _DISTRIBUTIONS, name, declared)
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return the trial of a number."""
@@ -108,7 +108,7 @@ class Results(InMemoryStorage):
         return trials
 
     def _frozen(self, trial: Trial, now: LedgerReader) -> FrozenTrial:
-        known = {name: each for name in trial.used if (each := self.distribution(name))}
+        known = {name: each for name in trial.used if (each := self.declared(name))}
         state = _STATES.get(trial.state) or TrialState[trial.state.name]
         attempts = now.attempts(trial.number)
         started = [each.started_at or each.placed_at for each in attempts]
@@ -122,8 +122,8 @@ class Results(InMemoryStorage):
             values=[*self._goals.judged(trial).values] or None,
             datetime_start=datetime.fromtimestamp(started[0]) if started else None,
             datetime_complete=datetime.fromtimestamp(ended[-1]) if ended else None,
-            params={name: suggested(each, trial.params[name]) for name, each in known.items()},
-            distributions=known,
+            params={name: each.suggested(trial.params[name]) for name, each in known.items()},
+            distributions={name: each.distribution for name, each in known.items()},
             user_attrs=_read(self.folder / str(trial.number)),
             system_attrs={},
             intermediate_values={step - 1: value for step, value in steps.items()},

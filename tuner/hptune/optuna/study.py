@@ -29,7 +29,6 @@ from ..storage.directory import StudyDirectory
 from ..text import plural
 from ..training.context import as_number, stated_cause
 from . import pruners, samplers
-from .distributions import stored
 from .jobs import WAIT_SECONDS, run_trials
 from .missing import beside, refuse, refused
 from .results import VALUE, Results
@@ -170,8 +169,11 @@ class Study(optuna.study.Study):
         """
         study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
         searched = {each.name for each in study.space} if params else set()
-        known = self.results.distribution
-        point = {name: stored(known(name), params[name]) for name in searched & params.keys()}
+        known = {name: self.results.declared(name) for name in searched & params.keys()}
+        point = {
+            name: first.stored(params[name]) if first else params[name]
+            for name, first in known.items()
+        }
         if point:
             study.session.enlarge(1, [point])
         for _ in range(2):
