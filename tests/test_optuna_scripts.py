@@ -375,6 +375,17 @@ def errors_of_its_own_in_several_jobs(optuna: Any) -> Any:
 
 
 @program
+def an_error_in_several_jobs_that_is_not_caught(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        raise ValueError(square(trial))
+
+    study = optuna.create_study()
+    with pytest.raises((ValueError, RuntimeError)):
+        study.optimize(objective, n_trials=6, n_jobs=2, catch=RuntimeError)
+    return len(study.trials) < 6
+
+
+@program
 def choices_that_are_objects_of_the_script(optuna: Any) -> Any:
     class Named:
         def __repr__(self) -> str:

@@ -114,7 +114,7 @@ class Study(optuna.study.Study):
             self._show(trial.number)
             if gc_after_trial:
                 gc.collect()
-            if error is not None and not isinstance(error, caught):
+            if error is not None:
                 raise error
             for callback in callbacks or ():
                 callback(self, self.results.get_trial(trial.number))
@@ -122,7 +122,8 @@ class Study(optuna.study.Study):
         self._thread.is_optimizing = True
         try:
             jobs = n_jobs if n_jobs > 0 else len(os.sched_getaffinity(0))
-            run_trials(self._to_run(n_trials, until), run, ended, jobs=jobs)
+            trials = self._to_run(n_trials, until)
+            run_trials(trials, run, ended, jobs=jobs, caught=caught)
         finally:
             self._thread.is_optimizing = False
 
