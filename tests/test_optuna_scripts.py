@@ -218,6 +218,18 @@ def callbacks_and_attributes(optuna: Any) -> Any:
 
 
 @program
+def callbacks_that_change_a_trial(optuna: Any) -> Any:
+    def callback(study: Any, trial: Any) -> None:
+        trial.params["x"] = trial.user_attrs["callback"] = 99
+
+    study = optuna.create_study()
+    study.optimize(square, n_trials=2, callbacks=[callback])
+    study.tell(study.ask(), 1.0).user_attrs["callback"] = 99
+    changed = [each for each in study.trials if 99 in {**each.params, **each.user_attrs}.values()]
+    return not changed
+
+
+@program
 def again_and_by_name(optuna: Any) -> Any:
     storage = "sqlite:///results.db"
     study = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
@@ -670,6 +682,14 @@ def test_processes_set_an_attribute_at_the_same_time() -> None:
     study.optimize(square, n_trials=1)
     study.optimize(objective, n_trials=4, n_jobs=4)
     assert study.user_attrs == {"latest": 39}
+
+
+def test_an_attribute_that_is_set_after_the_end_is_read() -> None:
+    study = hptune.optuna.create_study()
+    trial = study.ask()
+    study.tell(trial, 1.0)
+    trial.set_user_attr("late", True)
+    assert study.trials[0].user_attrs == study.best_trial.user_attrs == {"late": True}
 
 
 def test_a_study_that_is_stopped_begins_no_more_trials() -> None:

@@ -70,6 +70,7 @@ class Results(InMemoryStorage):
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set an attribute of a trial to any value that can be pickled."""
         _write(self.folder / str(trial_id), key, value)
+        self._over.pop(trial_id, None)  # it may have been over
 
     def declared(self, name: str) -> Declared | None:
         """Return what trials suggest of; None if none has suggested it."""
@@ -84,8 +85,8 @@ class Results(InMemoryStorage):
             _write(self.folder / _DISTRIBUTIONS, name, declared)
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return the trial of a number."""
-        return self.get_all_trials(0, deepcopy=False)[trial_id]
+        """Return the trial of a number; a copy, as callbacks get it."""
+        return copy.deepcopy(self.get_all_trials(0, deepcopy=False)[trial_id])
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
