@@ -684,6 +684,19 @@ def test_processes_set_an_attribute_at_the_same_time() -> None:
     assert study.user_attrs == {"latest": 39}
 
 
+def test_trials_of_other_programs_have_parameters() -> None:
+    space = {
+        "lr": hptune.Float(1e-4, 0.1, sampling="log"), "n": hptune.Int(1, 4),
+        "kind": hptune.Choice(["a", "b"]), "is": hptune.Boolean(), "batch": hptune.Fixed(8),
+    }  # fmt: skip
+    other = hptune.open_study("one.studies/a", objective="value:min", space=space, trials=1)
+    asked = other.ask()
+    asked.tell(value=1.0)
+    study = hptune.optuna.load_study(study_name="a", storage="sqlite:///one.db")
+    assert study.best_params == dict(asked.params)
+    assert study.trials[0].distributions["lr"].log
+
+
 def test_an_attribute_that_is_set_after_the_end_is_read() -> None:
     study = hptune.optuna.create_study()
     trial = study.ask()

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from ..ask_tell.spaces import Choice, Float, Int
+from ..core.space.parameters import FixedParameter, FloatParameter, IntParameter, Parameter, Scale
 from ..user_code.space_tables import Declaration
 
 
@@ -49,6 +55,23 @@ def declared(distribution: Any) -> Declared:
     if isinstance(distribution, FloatDistribution):
         return Declared(distribution, Float(low, high, step, sampling))
     return Declared(distribution, Int(low, high, None if step == 1 else step, sampling))
+
+
+def searched(parameter: Parameter) -> Declared:
+    """Return what a hyperparameter is that no script of Optuna has declared."""
+    distribution: BaseDistribution
+    match parameter:
+        case FloatParameter(low=low, high=high, step=step, scale=scale):
+            is_log = scale is Scale.LOG
+            distribution = FloatDistribution(low, high, is_log, None if is_log else step)
+        case IntParameter(low=low, high=high, step=step, scale=scale):
+            is_log = scale is Scale.LOG
+            distribution = IntDistribution(low, high, is_log, 1 if is_log else step or 1)
+        case FixedParameter(value=value):
+            distribution = CategoricalDistribution([value])
+        case _:
+            distribution = CategoricalDistribution(parameter.values)
+    return declared(distribution)
 
 
 def _stored_choices(distribution: CategoricalDistribution) -> list[Any]:

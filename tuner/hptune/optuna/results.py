@@ -19,6 +19,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ..core.goals import Goals
+from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..core.trial import TrialState as State
 from ..files.access import atomic_write
@@ -26,7 +27,7 @@ from ..files.ownership import check_loadable
 from ..samplers.adapters.optuna import quiet
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
-from .distributions import Declared
+from .distributions import Declared, searched
 
 VALUE = "value"
 """The metric of a study with one objective."""
@@ -103,13 +104,16 @@ class Results(InMemoryStorage):
                 if (trial := now.trial(number)) is None:
                     break
                 frozen = self._frozen(trial, now)
-                if trial.state.is_final:
+                if trial.state.is_final and all(map(self.declared, trial.used)):
                     self._over[number] = frozen
             trials.append(frozen)
         return trials
 
     def _frozen(self, trial: Trial, now: LedgerReader) -> FrozenTrial:
         known = {name: each for name in trial.used if (each := self.declared(name))}
+        if undeclared := trial.used.keys() - known.keys():
+            space = SearchSpace.from_json(now.facts()["space"])
+            known |= {each.name: searched(each) for each in space if each.name in undeclared}
         state = _STATES.get(trial.state) or TrialState[trial.state.name]
         attempts = now.attempts(trial.number)
         started = [each.started_at or each.placed_at for each in attempts]
