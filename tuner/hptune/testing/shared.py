@@ -13,7 +13,7 @@ def shared(suite: _Suite) -> _Suite:
 
     It is the test's own if a fixture of the author has set something on it, which `make` may read.
     """
-    return suite if vars(suite) else _of_class(type(suite))
+    return suite if vars(suite) else _of_class(type(suite))  # type: ignore[arg-type]  # it has a hash
 
 
 @functools.cache
