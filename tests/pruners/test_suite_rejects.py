@@ -331,7 +331,7 @@ def test_a_suite_may_make_what_a_fixture_says() -> None:
     """Its tests share no race then."""
 
     class Suite(PrunerSuite):
-        made: type[Pruner]
+        made: Callable[[Directions], Pruner]
 
         def make(self, directions: Directions) -> Pruner:
             return self.made(directions)
