@@ -218,6 +218,18 @@ def callbacks_and_attributes(optuna: Any) -> Any:
 
 
 @program
+def callbacks_that_change_a_trial(optuna: Any) -> Any:
+    def callback(study: Any, trial: Any) -> None:
+        trial.params["x"] = trial.user_attrs["callback"] = 99
+
+    study = optuna.create_study()
+    study.optimize(square, n_trials=2, callbacks=[callback])
+    study.tell(study.ask(), 1.0).user_attrs["callback"] = 99
+    changed = [each for each in study.trials if 99 in {**each.params, **each.user_attrs}.values()]
+    return not changed
+
+
+@program
 def again_and_by_name(optuna: Any) -> Any:
     storage = "sqlite:///results.db"
     study = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
@@ -372,6 +384,44 @@ def errors_of_its_own_in_several_jobs(optuna: Any) -> Any:
             objective, n_trials=1, n_jobs=2, callbacks=[lambda _, each: seen.append(each.number)]
         )
     return seen == [] and [each.state.name for each in study.trials] == ["FAIL"] * 3
+
+
+@program
+def an_error_in_several_jobs_that_is_not_caught(optuna: Any) -> Any:
+    def objective(trial: Any) -> float:
+        raise ValueError(square(trial))
+
+    study = optuna.create_study()
+    with pytest.raises((ValueError, RuntimeError)):
+        study.optimize(objective, n_trials=6, n_jobs=2, catch=RuntimeError)
+    return len(study.trials) < 6
+
+
+@program
+def choices_that_are_objects_of_the_script(optuna: Any) -> Any:
+    class Named:
+        def __repr__(self) -> str:
+            return "one"
+
+    def objective(trial: Any) -> float:
+        names.append(str(trial.suggest_categorical("named", [Named(), None])))
+        function = trial.suggest_categorical("function", functions)
+        assert function in functions
+        return float(function(1))
+
+    names: list[str] = []
+    functions = [lambda x: x, lambda x: -x]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=2)
+    study.optimize(objective, n_trials=2, n_jobs=2)
+    return {*names} <= {"one", "None"} and study.best_params["function"] in functions
+
+
+@program
+def a_grid_of_booleans(optuna: Any) -> Any:
+    study = optuna.create_study(sampler=optuna.samplers.GridSampler({"is": [True, False]}))
+    study.optimize(lambda trial: trial.suggest_categorical("is", [True, False]), n_trials=2)
+    return sorted(trial.params["is"] is True for trial in study.trials)
 
 
 @program
@@ -632,6 +682,27 @@ def test_processes_set_an_attribute_at_the_same_time() -> None:
     study.optimize(square, n_trials=1)
     study.optimize(objective, n_trials=4, n_jobs=4)
     assert study.user_attrs == {"latest": 39}
+
+
+def test_trials_of_other_programs_have_parameters() -> None:
+    space = {
+        "lr": hptune.Float(1e-4, 0.1, sampling="log"), "n": hptune.Int(1, 4),
+        "kind": hptune.Choice(["a", "b"]), "is": hptune.Boolean(), "batch": hptune.Fixed(8),
+    }  # fmt: skip
+    other = hptune.open_study("one.studies/a", objective="value:min", space=space, trials=1)
+    asked = other.ask()
+    asked.tell(value=1.0)
+    study = hptune.optuna.load_study(study_name="a", storage="sqlite:///one.db")
+    assert study.best_params == dict(asked.params)
+    assert "log=True" in repr(study.trials[0].distributions["lr"])
+
+
+def test_an_attribute_that_is_set_after_the_end_is_read() -> None:
+    study = hptune.optuna.create_study()
+    trial = study.ask()
+    study.tell(trial, 1.0)
+    trial.set_user_attr("late", True)
+    assert study.trials[0].user_attrs == study.best_trial.user_attrs == {"late": True}
 
 
 def test_a_study_that_is_stopped_begins_no_more_trials() -> None:

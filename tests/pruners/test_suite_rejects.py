@@ -327,5 +327,20 @@ def test_sound_pruners_pass(sound: type[Pruner], test: str) -> None:
     run(sound, test)
 
 
+def test_a_suite_may_make_what_a_fixture_says() -> None:
+    """Its tests share no race then."""
+
+    class Suite(PrunerSuite):
+        made: Callable[[Directions], Pruner]
+
+        def make(self, directions: Directions) -> Pruner:
+            return self.made(directions)
+
+    for made in (Sound, SoundPromoter):
+        suite = Suite()
+        suite.made = made
+        assert type(suite.finished(0).pruner) is made
+
+
 def test_the_epochs_of_the_suite_leave_room_for_rungs() -> None:
     assert max(Sound.levels) < EPOCHS

@@ -2,38 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from ..ask_tell.spaces import Choice, Float, Int
+from ..core.space.parameters import FixedParameter, FloatParameter, IntParameter, Parameter, Scale
 from ..user_code.space_tables import Declaration
 
 
-def declaration(distribution: Any) -> Declaration:
+class Declared(NamedTuple):
+    """A distribution, and how a study declares its hyperparameter.
+
+    Both are kept, as the text of a choice may say where that is in the memory of a process.
+    """
+
+    distribution: BaseDistribution
+    declaration: Declaration
+
+    def suggested(self, value: Any) -> Any:
+        """Return what a script gets for a value of the study."""
+        if isinstance(self.distribution, CategoricalDistribution):
+            for choices in (self._choices, [*self.distribution.choices]):  # as of a grid
+                if value in choices:
+                    return self.distribution.choices[choices.index(value)]
+        return value  # it may have been enqueued
+
+    def stored(self, value: Any) -> Any:
+        """Return what the study has for a value of a script."""
+        distribution = self.distribution
+        if isinstance(distribution, CategoricalDistribution) and value in distribution.choices:
+            return self._choices[distribution.choices.index(value)]
+        return value
+
+    @property
+    def _choices(self) -> list[Any]:
+        choices: list[Any] = self.declaration.options["values"]
+        return choices
+
+
+def declared(distribution: Any) -> Declared:
     """Return how a study declares the hyperparameter of a distribution."""
     if isinstance(distribution, CategoricalDistribution):
-        return Choice(_stored_choices(distribution))
+        return Declared(distribution, Choice(_stored_choices(distribution)))
     low, high, step = distribution.low, distribution.high, distribution.step
     sampling = "log" if distribution.log else "linear"
     if isinstance(distribution, FloatDistribution):
-        return Float(low, high, step, sampling)
-    return Int(low, high, None if step == 1 else step, sampling)
+        return Declared(distribution, Float(low, high, step, sampling))
+    return Declared(distribution, Int(low, high, None if step == 1 else step, sampling))
 
 
-def suggested(distribution: BaseDistribution, value: Any) -> Any:
-    """Return what a script gets for a value of the study."""
-    if isinstance(distribution, CategoricalDistribution):
-        choices = dict(zip(_stored_choices(distribution), distribution.choices, strict=True))
-        return choices.get(value, value)  # it may have been enqueued
-    return value
-
-
-def stored(distribution: BaseDistribution | None, value: Any) -> Any:
-    """Return what the study has for a value of a script."""
-    if isinstance(distribution, CategoricalDistribution) and value in distribution.choices:
-        return _stored_choices(distribution)[distribution.choices.index(value)]
-    return value
+def searched(parameter: Parameter) -> Declared:
+    """Return what a hyperparameter is that no script of Optuna has declared."""
+    distribution: BaseDistribution
+    match parameter:
+        case FloatParameter(low=low, high=high, step=step, scale=scale):
+            is_log = scale is Scale.LOG
+            distribution = FloatDistribution(low, high, is_log, None if is_log else step)
+        case IntParameter(low=low, high=high, step=step, scale=scale):
+            is_log = scale is Scale.LOG
+            distribution = IntDistribution(low, high, is_log, 1 if is_log else step or 1)
+        case FixedParameter(value=value):
+            distribution = CategoricalDistribution([value])
+        case _:
+            distribution = CategoricalDistribution(parameter.values)
+    return declared(distribution)
 
 
 def _stored_choices(distribution: CategoricalDistribution) -> list[Any]:

@@ -20,7 +20,12 @@ WAIT_SECONDS = 0.2
 
 
 def run_trials(
-    trials: Iterable[Trial | None], run: Run, ended: Callable[[Trial, Any], None], *, jobs: int
+    trials: Iterable[Trial | None],
+    run: Run,
+    ended: Callable[[Trial, Exception | None], None],
+    *,
+    jobs: int,
+    caught: tuple[type[Exception], ...],
 ) -> None:
     """Run trials; with several jobs, each in a process.
 
@@ -29,6 +34,7 @@ def run_trials(
         run: Runs a trial.
         ended: Takes each trial, with the error that ends the study.
         jobs: How many trials run at the same time.
+        caught: Errors that do not end the study. A process that dies is a RuntimeError.
     """
     running: dict[Any, tuple[Trial, Any]] = {}
     fork = multiprocessing.get_context("fork")  # so that an objective need not be importable
@@ -37,7 +43,7 @@ def run_trials(
         for sentinel in wait([*running], seconds):
             trial, process = running.pop(sentinel)
             process.join()
-            ended(trial, _error(trial, process.exitcode))
+            ended(trial, _error(trial, process.exitcode, caught))
 
     try:
         for trial in trials:
@@ -67,13 +73,13 @@ def _run_in_process(trial: Trial, run: Run) -> None:
         sys.exit(0 if run(trial) is None else 1)
 
 
-def _error(trial: Trial, exit_code: int) -> Exception | None:
+def _error(trial: Trial, exit_code: int, caught: tuple[type[Exception], ...]) -> Exception | None:
     """Return the error that ends the study after a trial in a process."""
     study = trial.study.hptune_study
     with contextlib.suppress(TrialOverError):  # else its process has ended it
         # Nobody knows what that process has suggested, so this is not told of `trial.asked`.
         study.tell(trial.number, failed=f"its process died: {exit_code}")
-        exit_code = exit_code or 1
+        exit_code = 0 if issubclass(RuntimeError, caught) else 1
+    reason = study.trial(trial.number).reason or f"its process ended: {exit_code}"
     shown = f"`hptune show {study.directory} {trial.number}` says more"
-    reason = study.trial(trial.number).reason
     return RuntimeError(f"trial {trial.number}: {reason}; {shown}") if exit_code else None

@@ -14,12 +14,12 @@ from typing import Any
 
 import cloudpickle
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ..core.goals import Goals
+from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..core.trial import TrialState as State
 from ..files.access import atomic_write
@@ -27,7 +27,7 @@ from ..files.ownership import check_loadable
 from ..samplers.adapters.optuna import quiet
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
-from .distributions import suggested
+from .distributions import Declared, searched
 
 VALUE = "value"
 """The metric of a study with one objective."""
@@ -58,7 +58,7 @@ class Results(InMemoryStorage):
         self._goals = goals
         self._reader = LedgerReader(directory)
         self._over: dict[int, FrozenTrial] = {}
-        self._distributions: dict[str, BaseDistribution] = {}
+        self._declared: dict[str, Declared] = {}
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the study's attributes."""
@@ -71,21 +71,23 @@ class Results(InMemoryStorage):
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set an attribute of a trial to any value that can be pickled."""
         _write(self.folder / str(trial_id), key, value)
+        self._over.pop(trial_id, None)  # it may have been over
 
-    def distribution(self, name: str) -> BaseDistribution | None:
-        """Return the distribution that trials suggest of; None if none has suggested it."""
-        if name not in self._distributions:  # another process may have declared it
-            self._distributions = _read(self.folder / _DISTRIBUTIONS)
-        return self._distributions.get(name)
+    def declared(self, name: str) -> Declared | None:
+        """Return what trials suggest of; None if none has suggested it."""
+        if name not in self._declared:  # another process may have declared it
+            self._declared = _read(self.folder / _DISTRIBUTIONS) | self._declared
+        return self._declared.get(name)
 
-    def declare(self, name: str, distribution: BaseDistribution) -> None:
-        """Keep the distribution that trials suggest of."""
-        if self.distribution(name) is None:
-            _write(self.folder / _DISTRIBUTIONS, name, distribution)
+    def declare(self, name: str, declared: Declared) -> None:
+        """Keep what trials suggest of."""
+        if self.declared(name) is None:
+            self._declared[name] = declared
+            _write(self.folder / _DISTRIBUTIONS, name, declared)
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return the trial of a number."""
-        return self.get_all_trials(0, deepcopy=False)[trial_id]
+        """Return the trial of a number; a copy, as callbacks get it."""
+        return copy.deepcopy(self.get_all_trials(0, deepcopy=False)[trial_id])
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -102,13 +104,16 @@ class Results(InMemoryStorage):
                 if (trial := now.trial(number)) is None:
                     break
                 frozen = self._frozen(trial, now)
-                if trial.state.is_final:
+                if trial.state.is_final and all(map(self.declared, trial.used)):
                     self._over[number] = frozen
             trials.append(frozen)
         return trials
 
     def _frozen(self, trial: Trial, now: LedgerReader) -> FrozenTrial:
-        known = {name: each for name in trial.used if (each := self.distribution(name))}
+        known = {name: each for name in trial.used if (each := self.declared(name))}
+        if undeclared := trial.used.keys() - known.keys():
+            space = SearchSpace.from_json(now.facts()["space"])
+            known |= {each.name: searched(each) for each in space if each.name in undeclared}
         state = _STATES.get(trial.state) or TrialState[trial.state.name]
         attempts = now.attempts(trial.number)
         started = [each.started_at or each.placed_at for each in attempts]
@@ -122,8 +127,8 @@ class Results(InMemoryStorage):
             values=[*self._goals.judged(trial).values] or None,
             datetime_start=datetime.fromtimestamp(started[0]) if started else None,
             datetime_complete=datetime.fromtimestamp(ended[-1]) if ended else None,
-            params={name: suggested(each, trial.params[name]) for name, each in known.items()},
-            distributions=known,
+            params={name: each.suggested(trial.params[name]) for name, each in known.items()},
+            distributions={name: each.distribution for name, each in known.items()},
             user_attrs=_read(self.folder / str(trial.number)),
             system_attrs={},
             intermediate_values={step - 1: value for step, value in steps.items()},

@@ -15,7 +15,7 @@ from ..ask_tell.trial import AskedTrial
 from ..core.attempt import Cause
 from ..core.space.parameters import Parameter
 from ..errors import HptuneError, UsageError
-from .distributions import declaration, stored, suggested
+from .distributions import declared
 from .missing import refused
 from .results import VALUE
 
@@ -65,17 +65,18 @@ class RunningTrial(Trial):
 
     def suggest(self, name: str, distribution: BaseDistribution) -> Any:
         """Return a value of the distribution; all of Optuna's methods call this."""
-        hp, declared, results = self._hp, declaration(distribution), self.study.results
-        hp.first_value = lambda new: stored(distribution, self._fixed.get(name, self._drawn(new)))
-        value = getattr(hp, declared.kind)(name, **declared.options)
-        if (first := results.distribution(name) or distribution) != distribution:
+        hp, own, results = self._hp, declared(distribution), self.study.results
+        hp.first_value = lambda new: own.stored(self._fixed.get(name, self._drawn(new)))
+        value = getattr(hp, own.declaration.kind)(name, **own.declaration.options)
+        first = results.declared(name) or own
+        if first.declaration != own.declaration:
             raise UsageError(
-                f"{name} is {value!r} of {first}; this trial allows {distribution}. Declare it "
-                "alike in all trials, or give it another name"
+                f"{name} is {value!r} of {first.distribution}; this trial allows {distribution}. "
+                "Declare it alike in all trials, or give it another name"
             )
-        results.declare(name, distribution)
+        results.declare(name, own)
         self._distributions[name] = distribution
-        self._params[name] = suggested(distribution, value)
+        self._params[name] = own.suggested(value)
         return self._params[name]
 
     _suggest = suggest

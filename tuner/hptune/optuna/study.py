@@ -29,7 +29,6 @@ from ..storage.directory import StudyDirectory
 from ..text import plural
 from ..training.context import as_number, stated_cause
 from . import pruners, samplers
-from .distributions import stored
 from .jobs import WAIT_SECONDS, run_trials
 from .missing import beside, refuse, refused
 from .results import VALUE, Results
@@ -115,7 +114,7 @@ class Study(optuna.study.Study):
             self._show(trial.number)
             if gc_after_trial:
                 gc.collect()
-            if error is not None and not isinstance(error, caught):
+            if error is not None:
                 raise error
             for callback in callbacks or ():
                 callback(self, self.results.get_trial(trial.number))
@@ -123,7 +122,8 @@ class Study(optuna.study.Study):
         self._thread.is_optimizing = True
         try:
             jobs = n_jobs if n_jobs > 0 else len(os.sched_getaffinity(0))
-            run_trials(self._to_run(n_trials, until), run, ended, jobs=jobs)
+            trials = self._to_run(n_trials, until)
+            run_trials(trials, run, ended, jobs=jobs, caught=caught)
         finally:
             self._thread.is_optimizing = False
 
@@ -170,8 +170,11 @@ class Study(optuna.study.Study):
         """
         study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
         searched = {each.name for each in study.space} if params else set()
-        known = self.results.distribution
-        point = {name: stored(known(name), params[name]) for name in searched & params.keys()}
+        known = {name: self.results.declared(name) for name in searched & params.keys()}
+        point = {
+            name: first.stored(params[name]) if first else params[name]
+            for name, first in known.items()
+        }
         if point:
             study.session.enlarge(1, [point])
         for _ in range(2):

@@ -35,6 +35,7 @@ from .pruner_races import (
     curves,
     shuffled,
 )
+from .shared import shared
 
 SEEDS = range(3)
 SEEDS_OF_SUMS = range(4)
@@ -91,7 +92,7 @@ class PrunerSuite(abc.ABC):
 
     def finished(self, seed: int, objectives: int = 1) -> Race:
         """Return a race that has ended, to be read only: tests share it."""
-        return _finished(type(self), seed, objectives)
+        return _finished(shared(self), seed, objectives)
 
     # --- what it is for -----------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class PrunerSuite(abc.ABC):
         asked_often = self.race(seed, objectives)
         asked_often.times_asked = 3
         asked_often.run(turns=TURNS)
-        asked_once, expected = _interrupted(type(self), seed, objectives)
+        asked_once, expected = _interrupted(shared(self), seed, objectives)
         assert asked_often.answers == asked_once.answers
         without_questions = self.make(asked_once.directions)
         for fact in asked_once.facts:
@@ -200,7 +201,7 @@ class PrunerSuite(abc.ABC):
 
     @each_race
     def test_facts_that_are_reported_twice_count_once(self, seed: int, objectives: int) -> None:
-        race, expected = _interrupted(type(self), seed, objectives)
+        race, expected = _interrupted(shared(self), seed, objectives)
         again = self.make(race.directions)
         for fact in race.facts:
             fact.tell(again)
@@ -219,7 +220,7 @@ class PrunerSuite(abc.ABC):
 
     @each_race
     def test_what_comes_after_a_trial_is_over_is_ignored(self, seed: int, objectives: int) -> None:
-        race, expected = _interrupted(type(self), seed, objectives)
+        race, expected = _interrupted(shared(self), seed, objectives)
         again = self.make(race.directions)
         for fact in race.facts:
             fact.tell(again)
@@ -271,14 +272,14 @@ class PrunerSuite(abc.ABC):
 
 
 @functools.cache
-def _finished(suite: type[PrunerSuite], seed: int, objectives: int) -> Race:
-    return suite().race(seed, objectives).run()
+def _finished(suite: PrunerSuite, seed: int, objectives: int) -> Race:
+    return suite.race(seed, objectives).run()
 
 
 @functools.cache
-def _interrupted(suite: type[PrunerSuite], seed: int, objectives: int) -> tuple[Race, list[object]]:
+def _interrupted(suite: PrunerSuite, seed: int, objectives: int) -> tuple[Race, list[object]]:
     """Return a race after some turns, and what its pruner knows."""
-    race = suite().race(seed, objectives).run(turns=TURNS)
+    race = suite.race(seed, objectives).run(turns=TURNS)
     return race, race.knowledge(race.pruner)
 
 

@@ -35,6 +35,7 @@ from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial, TrialState
 from .sampler_cases import CASES, EXHAUSTIBLE_CASES, Case, ended
+from .shared import shared
 from .spaces import BRANIN, BRANIN_LEAST, SPACES, branin
 
 COUNT = 5
@@ -95,7 +96,7 @@ class SamplerSuite(abc.ABC):
 
     def answered(self, case: Case) -> tuple[Sampler, list[Suggestion]]:
         """Return a sampler in the case's phase and its first answer, which tests share."""
-        return _answered(type(self), case)
+        return _answered(shared(self), case)
 
     # --- what a suggestion is -----------------------------------------------------------------
 
@@ -273,8 +274,8 @@ class SamplerSuite(abc.ABC):
 
 
 @functools.cache
-def _answered(suite: type[SamplerSuite], case: Case) -> tuple[Sampler, list[Suggestion]]:
-    sampler, history = suite().start(case)
+def _answered(suite: SamplerSuite, case: Case) -> tuple[Sampler, list[Suggestion]]:
+    sampler, history = suite.start(case)
     return sampler, sampler.ask(after(history, COUNT))
 
 

@@ -28,16 +28,23 @@ def seed_everything(seed: int, *, deterministic: bool) -> None:
             sys.modules["keras"].utils.set_random_seed(seed)
     _later_imports.close()
     if "tensorflow" not in sys.modules:
-        seeded = imports_run_by(functools.partial(_import_seeded, seed), "tensorflow")
-        _later_imports.enter_context(seeded)
-    if deterministic and "tensorflow" in sys.modules:
+        run_by = functools.partial(_import_seeded, seed, deterministic)
+        _later_imports.enter_context(imports_run_by(run_by, "tensorflow"))
+    elif deterministic:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
 
 
-def _import_seeded(seed: int, module: ModuleType, run: Callable[[ModuleType], None]) -> None:
+def _import_seeded(
+    seed: int,
+    deterministic: bool,  # noqa: FBT001 - of a partial function
+    module: ModuleType,
+    run: Callable[[ModuleType], None],
+) -> None:
     run(module)
     with contextlib.suppress(AttributeError):  # a package that has only its name
         module.random.set_seed(seed)
+        if deterministic:
+            module.config.experimental.enable_op_determinism()
 
 
 def seed_after_loading(seed: int) -> None:
