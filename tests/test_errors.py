@@ -87,6 +87,7 @@ def test_no_document_advises_to_install_the_bare_name() -> None:
         ("git+https://h:443/code@c0ffee", "git+https://h:443/code@c0ffee"),
         ("tls://node1:8786 of ada@h", "tls://node1:8786 of ada@h"),
         ("x://ada@h", "x://ada@h"),
+        ("docker://ubuntu:22.04@sha256:c0ffee", "docker://ubuntu:22.04@sha256:c0ffee"),
         ('{"a":"x://h","b":"c@h"}', '{"a":"x://h","b":"c@h"}'),
         ("('x://h:80','ada@h')", "('x://h:80','ada@h')"),
         ("f('x://h?token=secret', 'x://ada:secret@h')", "f('x://h?token=***', 'x://ada:***@h')"),

@@ -30,6 +30,9 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _USER = re.compile(r"""\w://[^/:@?#"'<>]*:(?!\d+[/?#"'<>])""")
 """The beginning of a URL with a password, which is no port of one without."""
 
+_END = re.compile("@(?!sha256:)|…")
+"""What ends a password, which may have an @ or a slash. The digest of an image is none."""
+
 _SECRET = re.compile(
     r"""([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#"'<>]+""", re.IGNORECASE
 )
@@ -50,8 +53,8 @@ def without_passwords(words: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     word = found[0]
-    end = max(word.rfind("@"), word.rfind("…"))  # a password may have an @ or a slash
-    user = _USER.search(word, 0, max(0, end))
+    end = max((each.start() for each in _END.finditer(word)), default=0)
+    user = _USER.search(word, 0, end)
     return word if user is None else f"{word[: user.end()]}***{word[end:]}"
 
 
