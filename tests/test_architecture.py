@@ -473,6 +473,8 @@ HEAVY = FRAMEWORKS | {
         from hptune.cli import main
         with contextlib.suppress(SystemExit):
             main(["--help"])
+        import sys
+        assert not {"numpy", "sqlite3", "email", "hptune.reporting.table"} & sys.modules.keys()
         """,
         """
         import contextlib

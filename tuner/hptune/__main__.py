@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -12,11 +13,15 @@ def main() -> None:
     """Run the command line."""
     if os.name == "nt":  # no module of it can be imported there
         sys.exit(f"Error: {LINUX_ONLY}")
+    # Modules and classes stay until the end: to look among them for garbage is time for nothing.
+    gc.disable()
     try:
         from .cli import main as run
     except KeyboardInterrupt:  # loading takes seconds on a slow file system
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+    gc.freeze()
+    gc.enable()
     run(prog_name="hptune")
 
 

@@ -14,16 +14,18 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 from .core.kinds import enumerated, plain
 from .core.spelling import did_you_mean
 from .core.table import Section, Setting, option
 from .errors import UsageError, check_installed, faults_of_others, how_to_install
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Target = str | Callable[..., Any]
 """A callable, or where it is, as "package.module:Name"; that is imported on first use."""
@@ -416,4 +418,6 @@ def _of_file(name: str, path: Path, folder: str) -> ModuleType:
 
 @functools.cache
 def _entry_points(group: str, _path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points  # loads the parser of e-mails
+
     return tuple(entry_points(group=group))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import StudyError, UsageError
-from ..reporting.results.trials import STATES
+from ..reporting.results.states import STATES
 from .options import (
     PathType,
     SectionedCommand,

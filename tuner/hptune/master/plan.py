@@ -21,13 +21,13 @@ from ..core.study_config import StudyConfig
 from ..core.trial import Suggestion
 from ..files.access import is_file
 from ..registry import shown_name
-from ..reporting.terminal.progress import RunHeader
 from ..storage.directory import StudyDirectory
 from ..user_code.model_file import SourceKind
 from .mirror import check_mirror
 from .suggester import ask_ahead
 
 if TYPE_CHECKING:
+    from ..reporting.terminal.progress import RunHeader
     from .earlier.read import Earlier
 
 
@@ -165,6 +165,8 @@ class RunPlan:
             began_at: When the user's command began, in seconds since the epoch.
             earlier_seconds: How long earlier runs of the study took.
         """
+        from ..reporting.terminal.progress import RunHeader  # loads what views and costs are
+
         settings = self.settings
         return RunHeader(
             study=study,

@@ -28,7 +28,6 @@ from ..files.access import whole_path
 from ..reporting.exports.exports import Exports
 from ..reporting.exports.source import ExportedStudy
 from ..reporting.html.reports import Reports
-from ..reporting.html.trials import StudyTrials
 from ..reporting.results.best import best_line
 from ..reporting.results.listing import ListedStudy
 from ..reporting.results.trials import ranked
@@ -46,6 +45,7 @@ from .view_reading import MasterJobOf, ViewReading, judged, settings_of
 
 if TYPE_CHECKING:
     from ..reporting.html.report import Setup
+    from ..reporting.html.trials import StudyTrials
     from .dashboard import Dashboard
 
 
@@ -350,6 +350,8 @@ class Study(Reports, Exports):
     def _study_trials(
         self, reports: Callable[[LedgerReader], Sequence[ReportedValue]]
     ) -> StudyTrials:
+        from ..reporting.html.trials import StudyTrials
+
         reading = self._view_reading()
 
         def trials(now: LedgerReader) -> StudyTrials:

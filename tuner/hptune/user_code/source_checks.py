@@ -6,9 +6,7 @@ They refuse only what cannot work. A file that passes may still be wrong.
 from __future__ import annotations
 
 import ast
-import subprocess
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 from ..errors import ModelFileError, UsageError, own_source
@@ -132,6 +130,9 @@ def _is_of_program(node: ast.stmt) -> bool:
 
 def _check_python(python: str) -> None:
     """Check that another Python has this version of hptune."""
+    import subprocess
+    from importlib import metadata
+
     try:
         asked = subprocess.run(
             [python, "-c", _VERSION],

@@ -16,8 +16,9 @@ from ...core.resources import size
 from ...core.space.space import FloatParameter, IntParameter, Parameter, Scale
 from ...core.trial import Trial, TrialState
 from ..results.rows import Column, Place, Row, columns, plain, rows
+from ..results.states import INTERRUPTED
 from ..results.trials import ending_text
-from ..results.view import INTERRUPTED, StudyView
+from ..results.view import StudyView
 from .trials import Curve, StudyTrials, is_drawable
 
 _DIGITS = 6

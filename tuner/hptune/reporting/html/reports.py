@@ -15,14 +15,14 @@ from ...errors import StudyError, UsageError
 from ...storage.output_files import write_beside_study, write_output
 from ...text import path as shown_path
 from ...text import without_controls
-from .panel import Panel
-from .trials import Shown, StudyTrials
 
 if TYPE_CHECKING:
     from ...core.trial import Goal
     from ...storage.ledger import FollowedReports
     from .page_data import TrialRows
+    from .panel import Panel
     from .report import ReportContents, Setup
+    from .trials import Shown, StudyTrials
 
 
 _Found = TypeVar("_Found")
@@ -240,6 +240,7 @@ class Reports(ABC):
         """Return the figures of a section of the report; `none` says when there are none."""
         from .page_data import TrialRows, facts_of
         from .report import sections
+        from .trials import Shown
 
         (trials, setup), now = self._contents(), time.time()
         shown = Shown.COMPLETE if complete_only else Shown.ALL

@@ -22,10 +22,8 @@ from .costs import costs_of
 from .export import reports_json
 from .notes import note_lines, note_words
 from .rows import SECONDS, VALUE, Column, Place, Row, columns, row_of, rows, seconds_run
-from .view import INTERRUPTED, StudyView
-
-STATES = ("complete", "pruned", "failed", "running", "paused", INTERRUPTED, "waiting")
-"""The words for the states of trials, see `StudyView.state_of`."""
+from .states import INTERRUPTED
+from .view import StudyView
 
 _CURVE_ROWS = 10
 _METRIC_CHARACTERS = 7

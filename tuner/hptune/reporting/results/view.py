@@ -15,6 +15,7 @@ from ...core.goals import Goals
 from ...core.messages import Finish, FinishReason, UserRequested
 from ...core.ranking import Confirmation, Ranking
 from ...core.trial import Goal, Trial, TrialState
+from .states import INTERRUPTED
 
 if TYPE_CHECKING:  # loads numpy
     from ...core.space.space import SearchSpace
@@ -37,9 +38,6 @@ class StudyState(enum.StrEnum):
     MASTER_GONE = "master gone"
     """Its last run was killed, or failed."""
 
-
-INTERRUPTED = "interrupted"
-"""The state of a trial that has begun and is to continue, but does not run."""
 
 TO_CONTINUE = frozenset((TrialState.WAITING, TrialState.RUNNING))
 """The states in the ledger of a trial that runs, waits or is interrupted."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 OF_MASTER_AND_WORKER = ("python", "hptune", "distributed")
 """Packages of which a master and its workers need the same version to exchange messages."""
@@ -26,6 +25,8 @@ def installed() -> dict[str, str]:
 
     For Python, only the major and the minor number: bytecode and pickles depend on no other.
     """
+    from importlib.metadata import PackageNotFoundError, version  # loads the parser of e-mails
+
     major, minor, _ = platform.python_version_tuple()
     found = {"python": f"{major}.{minor}"}
     names = ("hptune", "distributed", "dask", *OF_PICKLED_CODE, *OF_FRAMEWORKS, "numpy")
