@@ -252,7 +252,7 @@ def test_each_reader_gets_each_request_once(directory: StudyDirectory) -> None:
     master.append(STOP)
     master.skip()
     assert (master.read(), other.read()) == ([], [STOP])
-    with pytest.raises(UsageError, match="1 configurations are too many for one request"):
+    with pytest.raises(UsageError, match="give the configurations in parts"):
         master.append(replace(ADD, points=({"x": "1" * 1_000_000},)))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core.attempt import AttemptId, Halt
@@ -29,7 +29,6 @@ from ..errors import (
 from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
 from ..storage.ledger.codec import decode_event, dumps, encode_event, loads, plain, structured
-from ..storage.ledger.rows import trial_of, trial_row
 
 PATIENCE_SECONDS = 600.0
 """How long a call waits for those of other programs."""
@@ -89,12 +88,12 @@ class Answer:
 
     def to_text(self) -> str:
         """Return the answer for `from_text` in another process."""
-        error, trial = self.error, self.trial
+        error = self.error
         return dumps(
             [
                 plain(self.given),
                 self.halt,
-                trial and [*trial_row(trial)],
+                plain(self.trial),
                 plain(self.finish),
                 error and [type(error).__name__, error.message],
             ]
@@ -107,11 +106,11 @@ class Answer:
         Raises:
             Exception: The text is none.
         """
-        given, halt, row, finish, error = loads(text)
+        given, halt, trial, finish, error = loads(text)
         return cls(
             given=structured(given, GivenTrial | None),
             halt=structured(halt, Halt | None),
-            trial=row and trial_of(tuple(row)),
+            trial=structured(trial, Trial | None),
             finish=structured(finish, Finish | None),
             error=error and _ERRORS.get(error[0], StudyError)(str(error[1])),
         )
@@ -152,12 +151,15 @@ class PublishedCalls:
         self.answers()  # those of earlier calls are not for these
         for name, event in events.items():
             request = new_request(UserAction.TRAIN, tool="a program")
-            self._directory.requests.append(
-                replace(request, name=name, event=encode_event(event), master=master)
-            )
+            request = replace(request, name=name, event=encode_event(event), master=master)
+            self._directory.requests.append(request)
+            if not master:
+                self._waiting[name] = request  # also if the file cannot be read now
 
-    def withdraw(self, names: Iterable[str]) -> None:
+    def withdraw(self, names: Collection[str]) -> None:
         """Take back calls whose program does not wait any more."""
+        for name in names:
+            self._waiting.pop(name, None)
         with contextlib.suppress(HptuneError):
             self._directory.requests.answer([RequestAnswer(name, "") for name in names])
 

@@ -69,8 +69,8 @@ class RequestFile:
         line = _line(fields)
         if len(line) > _MOST_BYTES:
             raise UsageError(
-                f"{len(request.points)} configurations are too many for one request "
-                f"({len(line)} bytes, allowed are {_MOST_BYTES}); give them in parts"
+                f"one request has at most {_MOST_BYTES} bytes, and this one has {len(line)}; give "
+                + ("less in one call" if request.event else "the configurations in parts")
             )
         self._write([line], must_last=request.action is not UserAction.TRAIN)
 
@@ -100,15 +100,22 @@ class RequestFile:
 
     def read_all(self) -> list[UserRequest | RequestAnswer]:
         """Return the requests and the answers since the last call, in their order."""
+        entries: list[UserRequest | RequestAnswer] = []
+        while part := self._read_part():
+            entries += [entry for line in part.splitlines() if (entry := _entry(line)) is not None]
+        return entries
+
+    def _read_part(self) -> bytes:
+        """Return the next whole lines; empty if there are none, or the file cannot be read now."""
         try:
             found = read_part(self._path, begin=self._read_bytes, most_bytes=_MOST_BYTES)
         except (OSError, NotAFileError):
-            return []
+            return b""
         whole = found[: found.rfind(b"\n") + 1]
         if not whole and len(found) == _MOST_BYTES:
             whole = found  # one line that no request of ours can be
         self._read_bytes += len(whole)
-        return [entry for line in whole.splitlines() if (entry := _entry(line)) is not None]
+        return whole
 
     def skip(self, *, but_bytes: int = 0) -> None:
         """Let `read` begin after the present requests, which were meant for an earlier master.
