@@ -29,7 +29,6 @@ from typing import TypeVar
 
 import hptune
 from hptune.ask_tell.study import AskedStudy
-from hptune.storage.lock import MOMENT_SECONDS
 
 T = TypeVar("T")
 
@@ -100,7 +99,6 @@ def _beside(place: Path) -> None:
         try:
             while not ((path / "study.db").exists() and hptune.Study(path).trials):
                 time.sleep(0.1)
-            time.sleep(MOMENT_SECONDS)  # until then, its lock may be a program's
             study = hptune.open_study(path)
             print("                     median   longest")
             _print_calls("no trial before", study, 10)

@@ -86,7 +86,7 @@ def test_a_study_is_resumed_only_on_request(cli: InProcess) -> None:
     assert "StudyExistsError" in again.err
     assert "Tuner(objective, directory='study', resume=True).fit()" in again.err
     assert "another directory with directory=" in again.err
-    moment = threading.Timer(0.5, StudyDirectory(cli.study()).acquire().release)  # of a note
+    moment = threading.Timer(0.5, StudyDirectory(cli.study()).acquire(is_brief=True).release)
     moment.start()
     more = cli.script(script.replace("RESUME", "True").replace("trials=2", "trials=3"))
     moment.join()

@@ -559,10 +559,7 @@ def test_a_study_of_a_master_that_has_ended(of_a_master: Path) -> None:
     assert replay(StudyDirectory(of_a_master)).difference is None
 
 
-def test_a_change_beside_a_master_is_refused(
-    of_a_master: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
+def test_a_change_beside_a_master_is_refused(of_a_master: Path) -> None:
     directory = StudyDirectory(of_a_master)
     with directory.acquire(), pytest.raises(StudyLockedError) as caught:
         hptune.open_study(of_a_master, trials=9)
@@ -575,8 +572,8 @@ def test_a_program_that_waits_takes_another_one_for_no_master(
 ) -> None:
     """The first program opens the study, which its last master has left, while others wait."""
     monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 10.0)
-    lock = StudyDirectory(of_a_master).acquire()
-    release = threading.Timer(1.5, lock.release)
+    lock = StudyDirectory(of_a_master).acquire(is_brief=True)
+    release = threading.Timer(0.3, lock.release)
     release.start()
     assert hptune.open_study(of_a_master, trials=4).ask().number == 2
     release.join()
@@ -593,10 +590,7 @@ def test_a_call_is_refused_while_a_job_waits_to_be_the_master(
         hptune.open_study(of_a_master, trials=4)
 
 
-def test_a_master_answers_programs_that_have_trials(
-    cli: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hptune.ask_tell.session.MOMENT_SECONDS", 0.05)
+def test_a_master_answers_programs_that_have_trials(cli: InProcess) -> None:
     model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
     path = cli.directory / "mine"
     study = hptune.open_study(path, model, "objective:min", trials=3, search="random")
@@ -628,7 +622,7 @@ def test_calls_of_others_are_waited_for(path: Path, monkeypatch: pytest.MonkeyPa
     study = opened(path)
     trial = study.ask()
     monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 0.1)
-    with StudyDirectory(path).acquire():
+    with StudyDirectory(path).acquire(is_brief=True):
         with pytest.raises(StudyLockedError):
             study.tell(trial, loss=0.5)
         assert Study(path).view().state is StudyState.OPEN, "the lock is held for a moment"

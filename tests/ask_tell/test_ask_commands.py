@@ -137,7 +137,7 @@ def test_what_only_a_master_does(
     cli: InProcess, study: Study, arguments: tuple[str, ...], words: str, is_busy: bool
 ) -> None:
     directory = StudyDirectory(study.directory)
-    with directory.acquire() if is_busy else contextlib.nullcontext():
+    with directory.acquire(is_brief=True) if is_busy else contextlib.nullcontext():
         ended = cli(*arguments)
     assert (ended.code, words in " ".join(ended.err.split())) == (1, True)
 

@@ -16,7 +16,6 @@ import pytest
 import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
-from hptune.ask_tell import session as session_module
 from hptune.ask_tell.session import MasterRunsError, MasterWaitsError, Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
@@ -54,12 +53,6 @@ from in_process import InProcess
 from thread_masters import ThreadMaster, beside, result, until
 
 COMPLETE, FAILED, WAITING = TrialState.COMPLETE, TrialState.FAILED, TrialState.WAITING
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that is held is a master's at once."""
-    monkeypatch.setattr(session_module, "MOMENT_SECONDS", 0.0)
 
 
 @pytest.fixture

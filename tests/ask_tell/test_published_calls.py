@@ -60,7 +60,7 @@ def test_who_has_the_lock_answers_who_waits(
     path = tmp_path / "study"
     one, other = opened(path, lease="5m"), hptune.open_study(path, lease="5m")
     trial, _ = other.ask(), one.ask()
-    lock = StudyDirectory(path).acquire(is_program=True)
+    lock = StudyDirectory(path).acquire(is_brief=True)
     waiting = threading.Thread(target=lambda: call(other, trial))
     waiting.start()
     until(lambda: (path / "requests").stat().st_size > 0)
@@ -87,7 +87,7 @@ def waiting(
     path: Path, call: Callable[[], object], then: Callable[[], object] = lambda: None
 ) -> Iterator[str]:
     """Let a call wait for a lock that is taken during the context; yields the call's name."""
-    with StudyDirectory(path).acquire(is_program=True):
+    with StudyDirectory(path).acquire(is_brief=True):
         thread = threading.Thread(target=call)
         thread.start()
         file = path / "requests"
@@ -133,7 +133,7 @@ def test_who_is_interrupted_while_it_publishes_gets_no_trial(
         append(file, *arguments)
         raise KeyboardInterrupt
 
-    with StudyDirectory(path).acquire(is_program=True), monkeypatch.context() as patched:
+    with StudyDirectory(path).acquire(is_brief=True), monkeypatch.context() as patched:
         patched.setattr(RequestFile, "append", interrupted)
         with pytest.raises(KeyboardInterrupt):
             other.ask()
@@ -157,7 +157,7 @@ def test_a_call_too_long_to_publish_waits_for_the_lock(
     monkeypatch.setattr("hptune.storage.requests._MOST_BYTES", 600)
     other = opened(path)
     trial = other.ask()
-    lock = StudyDirectory(path).acquire(is_program=True)
+    lock = StudyDirectory(path).acquire(is_brief=True)
     threading.Timer(0.1, lock.release).start()
     trial.report(1, loss=0.5, **{f"loss_{number}": 0.5 for number in range(60)})
     assert other.reports(0)[0].value == 0.5

@@ -7,10 +7,8 @@ import json
 import os
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +18,7 @@ from hptune.core.engine.engine import Engine
 from hptune.core.messages import UserRequested
 from hptune.core.user_requests import Note, UserAction
 from hptune.errors import StorageFullError, StudyError, StudyLockedError
+from hptune.reporting.results.view import StudyState
 from hptune.storage import turn
 from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
@@ -120,13 +119,12 @@ def test_notes_that_are_written_at_the_same_time_are_all_kept(cli: InProcess) ->
     assert sorted(Study(study).notes) == sorted(map(str, range(8)))
 
 
-def test_a_note_waits_for_programs_that_ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if one takes longer, as that which opens the study."""
+def test_a_note_waits_for_those_that_need_the_lock_for_a_moment(tmp_path: Path) -> None:
     study = opened(tmp_path / "study")
-    monkeypatch.setattr(turn, "MOMENT_SECONDS", 0.01)
-    lock = StudyDirectory(tmp_path / "study").acquire()
+    directory = StudyDirectory(tmp_path / "study")
+    lock = directory.acquire(is_brief=True)
+    assert directory.owner() is None, "it is no master"
+    assert study.view().state is StudyState.OPEN
     release = threading.Timer(0.3, lock.release)
     release.start()
     study.note("wider")
@@ -134,15 +132,13 @@ def test_a_note_waits_for_programs_that_ask(
     assert study.notes == ["wider"]
 
 
-def test_a_note_does_not_wait_for_a_master_whose_clock_is_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    typical(tmp_path)
-    directory = StudyDirectory(tmp_path)
-    behind = SimpleNamespace(time=lambda: time.time() - 60.0, monotonic=time.monotonic)
-    monkeypatch.setattr(turn, "time", behind)  # it cannot sleep
-    with directory.acquire(), pytest.raises(StudyLockedError, match="already run by"):
-        turn.acquired(directory)
+def test_who_waits_for_a_turn_does_not_wait_for_a_master(tmp_path: Path) -> None:
+    """Also for one that has not begun the study, and whatever its clock says."""
+    directory = StudyDirectory(tmp_path / "study").create()
+    with directory.acquire() as lock:
+        assert directory.owner() == lock.owner
+        with pytest.raises(StudyLockedError, match="already run by"):
+            turn.acquired(directory)
 
 
 def test_the_search_does_not_see_a_note() -> None:

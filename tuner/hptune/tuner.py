@@ -268,7 +268,7 @@ class Tuner:
             if not exists or has_data or self._code.objective is not None:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
-                    acquired(directory).release()
+                    acquired(directory, is_brief=True).release()
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)

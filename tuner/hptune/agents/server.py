@@ -26,7 +26,6 @@ from ..errors import HptuneError, StudyError, UsageError
 from ..files.access import open_plain, read_part
 from ..storage.asking import AGENT
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader
 from ..study.study import Study
 from .answers import MOST_BYTES, page, paged
 from .limits import Limits
@@ -244,7 +243,7 @@ class Agent:
         directory = StudyDirectory(plan.study)
         give_up_at = time.monotonic() + _START_SECONDS
         while master.poll() is None and time.monotonic() < give_up_at:
-            if directory.has_ledger and LedgerReader(directory).master() is not None:
+            if directory.has_ledger and directory.owner() is not None:
                 return f"the study {name} runs"
             time.sleep(0.1)
         if master.poll() is None:

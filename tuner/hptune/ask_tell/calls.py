@@ -29,9 +29,7 @@ from ..errors import (
 from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
 from ..storage.ledger.codec import decode_event, dumps, encode_event, loads, plain, structured
-
-PATIENCE_SECONDS = 600.0
-"""How long a call waits for those of other programs."""
+from ..storage.turn import PATIENCE_SECONDS
 
 UNANSWERED_SECONDS = 2.0
 """How long to let other programs answer before this one tries to take the lock regardless."""
@@ -210,7 +208,6 @@ class Wait:
 
     Attributes:
         began: When it began, by the monotonic clock.
-        look_at: When to look next whether a master has the lock.
         try_at: When to try to take the lock even if other programs answer calls.
         seconds: How long to wait before the next try.
         is_published: Whether other programs may answer the call.
@@ -218,7 +215,6 @@ class Wait:
     """
 
     began: float
-    look_at: float
     try_at: float
     seconds: float = 0.05
     is_published: bool = False
@@ -228,4 +224,4 @@ class Wait:
     def begin(cls) -> Wait:
         """Begin to wait."""
         now = time.monotonic()
-        return cls(now, look_at=now, try_at=now + UNANSWERED_SECONDS)
+        return cls(now, try_at=now + UNANSWERED_SECONDS)

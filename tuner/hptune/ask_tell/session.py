@@ -47,12 +47,12 @@ from ..master.resume_plan import (
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
 from ..storage.ledger import LedgerReader
-from ..storage.lock import MOMENT_SECONDS, MasterLock
+from ..storage.lock import MasterLock
+from ..storage.turn import PATIENCE_SECONDS
 from ..storage.whose import Use
 from ..text import duration, plural
 from ..user_code.model_file import Found
 from .calls import (
-    PATIENCE_SECONDS,
     Answer,
     Call,
     GivenTrial,
@@ -116,7 +116,6 @@ class Session:
         self._state = FollowedState(directory)
         self._calls = PublishedCalls(directory)
         self._try_at = 0.0
-        self._known_master = ""
 
     # --- calls ------------------------------------------------------------------------------
 
@@ -472,34 +471,24 @@ class Session:
             yield lock
 
     def _try_lock(self, wait: Wait) -> MasterLock | None:
-        """Return the study's lock; None if another program has it for its moment."""
+        """Return the study's lock; None if another program has it for its moment.
+
+        Raises:
+            MasterRunsError: A master runs the study.
+            StudyLockedError: The others take too long.
+        """
         try:
-            return self.directory.acquire(is_program=True)
+            return self.directory.acquire(is_brief=True)
         except StudyLockedError:
             if time.monotonic() > wait.began + PATIENCE_SECONDS:
                 raise
         self._try_at = _later(wait.seconds)
         wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
         wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
-        if time.monotonic() > wait.look_at:
-            wait.look_at = time.monotonic() + MOMENT_SECONDS
-            self._look_for_master()
+        master = self.directory.owner()
+        if master is not None and master.token and self.directory.has_ledger:
+            raise MasterRunsError(self.directory, master)
         return None
-
-    def _look_for_master(self) -> None:
-        """Raise an error if a master runs the study, and not another program for its moment."""
-        owner = self.directory.owner()
-        if owner is None or owner.is_program or not owner.token:
-            return
-        if time.time() - owner.since <= MOMENT_SECONDS:
-            return
-        if owner.token == self._known_master:
-            raise MasterRunsError(self.directory, owner)
-        if not self.directory.has_ledger:
-            return
-        if not LedgerReader(self.directory).run_state().without_master:
-            self._known_master = owner.token
-            raise MasterRunsError(self.directory, owner)
 
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None

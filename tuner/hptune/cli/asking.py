@@ -64,7 +64,7 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
     from ..storage.asking import send
     from ..storage.ledger import LedgerReader
 
-    owner = LedgerReader(study).master() if study.has_ledger else study.owner()
+    owner = study.owner()
     if owner is None and cancel_jobs(study):
         _record_stop(study)
         follows = f"Continue with: hptune resume {study}"
@@ -115,7 +115,7 @@ def _record_stop(study: StudyDirectory) -> None:
         return
     with (
         contextlib.suppress(StudyError, UsageError),  # another user's, whose jobs are not here
-        study.open(Use.WRITE).acquire() as lock,
+        study.open(Use.WRITE).acquire(is_brief=True) as lock,
         Ledger.open(study, lock=lock) as ledger,
     ):
         last = ledger.facts["ended"]
@@ -182,7 +182,7 @@ def resume_paused(directory: Path) -> bool:
     study = StudyDirectory(directory)
     try:
         reader = LedgerReader(study)
-        if reader.master() is None or not reader.run_state().paused_by:
+        if study.owner() is None or not reader.run_state().paused_by:
             return False
     except NoStudyError:
         return False
@@ -201,7 +201,7 @@ def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None
     from ..storage.ledger import LedgerReader
 
     study = StudyDirectory(directory)
-    if not changes or not study.database.exists() or LedgerReader(study).master() is None:
+    if not changes or not study.database.exists() or study.owner() is None:
         return
     if set(changes) == {"start_points"}:
         raise StudyLockedError(

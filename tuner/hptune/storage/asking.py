@@ -127,7 +127,7 @@ def check(
         UsageError: The request is wrong.
         StudyError: The study does not run.
     """
-    if reader.master() is None:
+    if directory.owner() is None:
         is_open = reader.run_state().without_master and reader.facts()["ended"] is None
         words = _OPEN if is_open else _NOT_RUNNING
         raise StudyError(words.get(action, _NOT_RUNNING[action]).format(directory=directory))

@@ -396,27 +396,29 @@ class StudyDirectory:
 
     # --- the one master ---------------------------------------------------------------------
 
-    def acquire(self, *, is_program: bool = False) -> MasterLock:
+    def acquire(self, *, is_brief: bool = False) -> MasterLock:
         """Become the study's master until the lock is released or the process ends.
 
         Use the lock as a context manager, and call its `refresh` from the master's loop.
 
         Args:
-            is_program: Whether this is no master, but a program, for the moment of a call.
+            is_brief: Whether this is no master, but needs the lock for a moment: `owner` and those
+                who wait for their turn (`turn.acquired`) do not take it for one.
 
         Raises:
             StudyLockedError: Another master runs the study.
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
-            lock = MasterLock(self._path, is_program=is_program)
+            lock = MasterLock(self._path, is_brief=is_brief)
         self._was_acquired = True
         return lock
 
     def owner(self) -> LockOwner | None:
         """Return the master that runs the study now, or None, without taking any lock."""
         with storage_errors(self._path):
-            return living_owner(self._path) if is_folder(self._path) else None
+            owner = living_owner(self._path) if is_folder(self._path) else None
+        return None if owner is None or owner.is_brief else owner
 
     def locks_work(self) -> bool:
         """Return whether the file system has POSIX locks that hold on all machines."""

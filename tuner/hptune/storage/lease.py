@@ -37,15 +37,16 @@ HEARTBEAT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """The master of a study.
+    """Who has the lock of a study: its master, or another process for a moment.
 
     Attributes:
         host: The machine's name.
         pid: The process id on that machine.
-        since: When it became the master, in seconds since the epoch by that machine's clock.
+        since: When it took the lock, in seconds since the epoch by that machine's clock.
         boot: The id of the running kernel. Containers of one machine share it; a reboot changes it.
-        token: A random text that is different for every master.
-        is_program: Whether it is no master, but a program that asks for trials, or tells of one.
+        token: A random text that is different for every lock.
+        is_brief: Whether it is no master, but needs the lock for a moment: a program that asks for
+            trials or tells of one, or a note.
     """
 
     host: str
@@ -53,13 +54,13 @@ class LockOwner:
     since: float
     boot: str = ""
     token: str = ""
-    is_program: bool = False
+    is_brief: bool = False
 
     @classmethod
-    def this_process(cls, *, is_program: bool = False) -> LockOwner:
+    def this_process(cls, *, is_brief: bool = False) -> LockOwner:
         """Return this process as a new owner."""
         now, token = time.time(), secrets.token_hex(8)
-        return cls(socket.gethostname(), os.getpid(), now, boot_id(), token, is_program)
+        return cls(socket.gethostname(), os.getpid(), now, boot_id(), token, is_brief)
 
     def __str__(self) -> str:
         if not self.pid:
@@ -189,7 +190,7 @@ def _owner(fields: dict[str, object]) -> LockOwner:
     owner = LockOwner(**fields)  # type: ignore[arg-type]  # checked here
     texts, numbers = (owner.host, owner.boot, owner.token), (owner.pid, owner.since)
     are_texts = all(isinstance(each, str) and each.isprintable() for each in texts)
-    is_plain = isinstance(owner.is_program, bool)
+    is_plain = isinstance(owner.is_brief, bool)
     are_numbers = is_plain and all(isinstance(each, int | float) for each in numbers)
     if not (are_texts and len(owner.host) <= _LONGEST_NAME):
         raise ValueError("a name in a lease cannot be shown")

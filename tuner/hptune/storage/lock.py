@@ -41,9 +41,6 @@ from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, 
 
 logger = logging.getLogger(__name__)
 
-MOMENT_SECONDS = 3.0
-"""Who has had the lock for less may be no master, but write a note, or ask for a trial."""
-
 _SETTLE_SECONDS = 1.0
 """Seconds to wait after a takeover for other masters that saw the same stale lease.
 
@@ -63,7 +60,7 @@ class MasterLock:
 
     Args:
         directory: The study's directory.
-        is_program: Whether a program holds it for the moment of a call, and no master.
+        is_brief: Whether it is held for a moment, and by no master.
 
     Attributes:
         owner: This process, as the lease names it.
@@ -75,10 +72,10 @@ class MasterLock:
         OSError: The directory cannot be written to.
     """
 
-    def __init__(self, directory: Path, *, is_program: bool = False) -> None:
+    def __init__(self, directory: Path, *, is_brief: bool = False) -> None:
         self._directory = directory
         self._lease = Lease(directory / "lease")
-        self.owner = LockOwner.this_process(is_program=is_program)
+        self.owner = LockOwner.this_process(is_brief=is_brief)
         self._refreshed = time.monotonic()
         self._is_released = False
         self._is_failing = False
@@ -190,7 +187,7 @@ class MasterLock:
 
 
 def living_owner(directory: Path) -> LockOwner | None:
-    """Return the master that runs the study now, or None.
+    """Return who has the lock of the study now, or None.
 
     This takes no lock, not even a shared one for a moment: a master that starts at that moment
     would fail. It asks the kernel which lock is in the way (F_GETLK, by `os.lockf(…, F_TEST)`).

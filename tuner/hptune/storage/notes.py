@@ -47,7 +47,7 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
     if directory.owner() is None:  # a master may write what others ask of it
         directory.open(Use.WRITE)
     try:
-        lock = acquired(directory)
+        lock = acquired(directory, is_brief=True)
     except StudyLockedError:
         ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
         return

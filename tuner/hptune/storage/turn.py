@@ -7,15 +7,18 @@ import time
 
 from ..errors import StudyLockedError
 from .directory import StudyDirectory
-from .ledger import LedgerReader
-from .lock import MOMENT_SECONDS, MasterLock
+from .lock import MasterLock
 
 PATIENCE_SECONDS = 600.0
 """How long to wait for others, which may be many, and get their turns by chance."""
 
 
-def acquired(directory: StudyDirectory) -> MasterLock:
+def acquired(directory: StudyDirectory, *, is_brief: bool = False) -> MasterLock:
     """Return the study's lock, when those have had it that need it for a moment.
+
+    Args:
+        directory: The study's directory.
+        is_brief: Whether this needs it for a moment, too, and is no master.
 
     Raises:
         StudyLockedError: A master runs the study, or the others take too long.
@@ -24,18 +27,9 @@ def acquired(directory: StudyDirectory) -> MasterLock:
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return directory.acquire()
+            return directory.acquire(is_brief=is_brief)
         except StudyLockedError:
-            if time.monotonic() > give_up_at or _has_master(directory):
+            master = directory.owner()
+            if (master is not None and master.token) or time.monotonic() > give_up_at:
                 raise
         time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - so that all have their turn
-
-
-def _has_master(directory: StudyDirectory) -> bool:
-    """Return whether who has the lock is a master, and not a program that is slow."""
-    owner = directory.owner()
-    if owner is None or not owner.token:
-        return False
-    if abs(time.time() - owner.since) <= MOMENT_SECONDS:  # the clocks of two machines may differ
-        return False
-    return directory.has_ledger and not LedgerReader(directory).run_state().without_master

@@ -94,7 +94,7 @@ class ViewReading:
         trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
         # Not asked only then: a master that ends now would count as killed.
-        master = run.master_of(self._master or directory.owner())
+        master = self._master or directory.owner()
         last = _last_finish(facts["ended"], None if master else run.stopping)
         return StudyView(
             directory=str(directory.path),

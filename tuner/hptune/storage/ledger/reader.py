@@ -7,7 +7,6 @@ import math
 import sqlite3
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from ...core.messages import (
 from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
-from ..lease import LockOwner
-from ..lock import MOMENT_SECONDS
 from .codec import checked_time, decode_event
 from .database import (
     check_pages,
@@ -73,11 +70,6 @@ class RunState:
     began_at: float = 0.0
     is_closed: bool = False
     without_master: bool = False
-
-    def master_of(self, owner: LockOwner | None) -> LockOwner | None:
-        """Return who holds the lock; None for a program that asks, which has it for a moment."""
-        is_moment = owner is not None and time.time() - owner.since <= MOMENT_SECONDS
-        return None if is_moment and self.without_master else owner
 
 
 class LedgerReader:
@@ -208,11 +200,6 @@ class LedgerReader:
         """Return the number of events; it grows with every change of trials and attempts."""
         ((last,),) = self._rows("SELECT coalesce(max(seq), -1) FROM events", read=tuple)
         return int(last) + 1
-
-    def master(self) -> LockOwner | None:
-        """Return the master that runs the study now; None if there is none."""
-        owner = self._directory.owner()
-        return owner and self.run_state().master_of(owner)
 
     def run_state(self) -> RunState:
         """Return what the events say of the last run, without its trials."""
