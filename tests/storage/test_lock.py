@@ -37,6 +37,13 @@ with StudyDirectory(sys.argv[1]).acquire() as lock:
     print("held", flush=True)
     sys.stdin.read()
 """
+HOLD_FOR_MOMENTS = """
+import sys
+from hptune.storage.directory import StudyDirectory
+for _ in range(1000):
+    with StudyDirectory(sys.argv[1]).acquire(is_brief=True):
+        pass
+"""
 TRY = """
 import sys
 from hptune.errors import StudyLockedError
@@ -274,6 +281,17 @@ def test_a_lease_where_there_are_no_hard_links(
         assert directory.owner() == lock.owner
         assert "refused" in result_of_another(directory, setup=NO_LOCKS)
     assert not (directory.path / "lease").exists()
+
+
+def test_who_has_the_lock_for_a_moment_is_never_its_owner(directory: StudyDirectory) -> None:
+    """Neither while the lease is not there yet, nor when it is gone already."""
+    with child(HOLD_FOR_MOMENTS, directory) as process:
+        looks = 0
+        while process.poll() is None:
+            assert directory.owner() is None
+            looks += 1
+        assert process.returncode == 0
+    assert looks > 100
 
 
 def test_a_directory_that_is_renamed(directory: StudyDirectory) -> None:

@@ -47,6 +47,9 @@ _SETTLE_SECONDS = 1.0
 The last one to write its lease keeps it, so the others must look again after that.
 """
 
+_UNNAMED_SECONDS = 0.2
+"""How long a lock may have no lease: it is written after the lock is taken, and removed first."""
+
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
@@ -193,11 +196,16 @@ def living_owner(directory: Path) -> LockOwner | None:
     would fail. It asks the kernel which lock is in the way (F_GETLK, by `os.lockf(…, F_TEST)`).
     """
     lease = Lease(directory / "lease")
-    with _registry_guard:
-        if mine := _held.get(_identity(directory / "lock")):
-            return mine.owner
-        is_locked = _is_posix_locked(directory / "lock")
-    found = lease.read()
+    give_up_at = time.monotonic() + _UNNAMED_SECONDS
+    while True:
+        with _registry_guard:
+            if mine := _held.get(_identity(directory / "lock")):
+                return mine.owner
+            is_locked = _is_posix_locked(directory / "lock")
+        found = lease.read()
+        if found is not None or not is_locked or time.monotonic() > give_up_at:
+            break
+        time.sleep(0.001)
     if is_locked:
         return found or UNKNOWN
     if found is None or (is_locked is False and found.boot == boot_id()):
