@@ -316,6 +316,7 @@ def test_changed_code_that_cannot_continue_a_second_phase_starts_with_the_first(
         assert result.steps == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.tensorflow  # whose epochs are long enough for a copy of each
 def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path
 ) -> None:
