@@ -102,8 +102,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
         "garbles": "it wrote to a file descriptor of hptune; a trial must only use those that it "
         "opened",
         "closes": "its process exited with status 1 and gave no result",
-        "large step": "ValueError: trial.report: the step is 9223372036854775808; allowed are 0 "
-        "to 2**63 - 1",
+        "large step": "ValueError: the step is 9223372036854775808; allowed are 0 to 2**63 - 1",
         "large error": "ValueError: \\udc80\\0" + "x" * 298,
         "too long": "ran longer than the 30 s allowed",
         "returns text": "objective() returned 'good'; allowed are a number, a dict of metrics "
