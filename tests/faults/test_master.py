@@ -259,8 +259,8 @@ def test_what_is_asked_of_a_master_as_soon_as_it_has_the_lock_is_heard(
     assert cli("resume", study, "--trials", 2).code == 0
     acquire = StudyDirectory.acquire
 
-    def acquired(directory: StudyDirectory) -> MasterLock:
-        lock = acquire(directory)
+    def acquired(directory: StudyDirectory, **options: bool) -> MasterLock:
+        lock = acquire(directory, **options)
         assert directory.owner() is not None
         send(StudyDirectory(study), UserAction.STOP, tool="hptune stop")
         return lock
