@@ -77,7 +77,8 @@ def test_what_a_resume_does_not_read_or_cannot_continue_is_said(cli: InProcess) 
 
 def test_a_status_repeats_what_the_run_said_of_the_reports(cli: InProcess) -> None:
     cli.file("model.py", OBJECTIVE.format(epochs=2, steps=FROM_ZERO))
-    run = cli("run", "model.py", *LIGHT, "--trials", "2", "--objective", "loss:min")
+    in_turn = ("--trials", "2", "--workers", "1", "--pack", "off")
+    run = cli("run", "model.py", *LIGHT, *in_turn, "--objective", "loss:min")
     said = "trial 0 reports epoch 0, but a report says how many are done, from 1"
     assert said in run.err
     assert said in " ".join(cli("status", "study").out.split())
