@@ -84,6 +84,8 @@ def test_no_document_advises_to_install_the_bare_name() -> None:
         ("x://ada:secr…", "x://ada:***…"),
         ("x://h:80/y://ada:secret@i", "x://h:80/y://ada:***@i"),
         ("x://h/d?user=a&Password=secret&b=c", "x://h/d?user=a&Password=***&b=c"),
+        ("x://h/d?access_token=secret&b=c", "x://h/d?access_token=***&b=c"),
+        ("x://h/d#client_secret=secret", "x://h/d#client_secret=***"),
         ("git+https://h:443/code@c0ffee", "git+https://h:443/code@c0ffee"),
         ("tls://node1:8786 of ada@h", "tls://node1:8786 of ada@h"),
         ("x://ada@h", "x://ada@h"),

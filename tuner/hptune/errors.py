@@ -34,7 +34,8 @@ _END = re.compile("@(?!sha256:)|…")
 """What ends a password, which may have an @ or a slash. The digest of an image is none."""
 
 _SECRET = re.compile(
-    r"""([?&;](?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#"'<>]+""", re.IGNORECASE
+    r"""([?&;#](?:[a-z]+_)*(?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#"'<>]+""",
+    re.IGNORECASE,
 )
 
 
