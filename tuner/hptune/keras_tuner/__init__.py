@@ -485,9 +485,10 @@ def _remove_study(path: Path) -> None:
         UsageError: It is another user's.
     """
     from ..storage.directory import StudyDirectory
+    from ..storage.turn import acquired
     from ..storage.whose import Use
 
     directory = StudyDirectory(path)
     if directory.has_ledger:
-        directory.open(Use.WRITE).acquire().release()
+        acquired(directory.open(Use.WRITE), is_brief=True).release()
         shutil.rmtree(path)
