@@ -23,15 +23,12 @@ from ..core.messages import (
     UserRequested,
     WorkerJoined,
 )
-from ..core.trial import Trial, TrialState
+from ..core.trial import Trial
 from ..core.user_requests import UserAction
 from ..errors import (
     HptuneError,
     NoTrialError,
-    StudyError,
     StudyLockedError,
-    StudyOverError,
-    TrialOverError,
     UsageError,
 )
 from ..master.plan import RunPlan
@@ -50,8 +47,9 @@ from ..storage.ledger import LedgerReader
 from ..storage.lock import MasterLock
 from ..storage.turn import PATIENCE_SECONDS
 from ..storage.whose import Use
-from ..text import duration, plural
+from ..text import duration
 from ..user_code.model_file import Found
+from .answers import answer_to, known_trial, running
 from .calls import (
     Answer,
     Call,
@@ -252,29 +250,10 @@ class Session:
             TrialOverError: It does not run.
         """
         study = self._seen()
-        trial = _trial(study, number)
+        trial = known_trial(study, number)
         last = max(0, trial.attempts - 1)
         name = AttemptId(number, last if attempt is None else attempt)
-        return self._running(study, name), trial
-
-    def _running(self, study: FollowedStudy, name: AttemptId) -> LeasedAttempt:
-        """Return an attempt that a program has, and of which it may tell."""
-        if (leased := study.engine.leased.get(name)) is not None:
-            return leased
-        raise TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
-
-    def _why_over(self, study: FollowedStudy, name: AttemptId) -> str:
-        trial = _trial(study, name.trial)
-        if trial.state.is_final:
-            value = "" if trial.value is None else f" with {trial.value:.6g}"
-            return f"trial {trial.number} is {trial.state}{value} already; a trial is told once"
-        attempts = {each.id: each.reason for each in LedgerReader(self.directory).attempts()}
-        ended = f"attempt {name} is over: {attempts.get(name) or 'it was never asked for'}"
-        if trial.state is TrialState.RUNNING:
-            is_leased = any(each.trial == trial.number for each in study.engine.leased)
-            other = "another program" if is_leased else "a worker of the master"
-            return f"{ended}; {other} has trial {trial.number} now"
-        return f"{ended}; the next program that asks gets trial {trial.number}"
+        return running(study, name), trial
 
     # --- the moment of a call ---------------------------------------------------------------
 
@@ -317,7 +296,7 @@ class Session:
                 lock = self._try_lock(wait) if self._is_due(wait) else None
             except MasterRunsError as beside:
                 if (study := self._by_master(beside.owner, calls, wait)) is not None:
-                    return [self._answer(study, *call) for call in calls.items()]
+                    return [answer_to(study, *call) for call in calls.items()]
                 continue
             if lock is not None:
                 with lock:
@@ -364,9 +343,9 @@ class Session:
                 self._carry_out(study, batch)
             others = {name: call for name, call in batch.items() if call.by and name not in calls}
             self._calls.answer(
-                {name: self._answer(study, name, call.event) for name, call in others.items()}
+                {name: answer_to(study, name, call.event) for name, call in others.items()}
             )
-        return [self._answer(study, *call) for call in calls.items()]
+        return [answer_to(study, *call) for call in calls.items()]
 
     def _carry_out(self, study: FollowedStudy, batch: Mapping[str, Call]) -> None:
         if any(map(_asks, batch.values())) and study.finish is None:
@@ -387,44 +366,6 @@ class Session:
             elif refused:
                 study.refusals[name] = refused
         study.happen(*without_trial(study.engine, study.now()))
-
-    def _answer(self, study: FollowedStudy, name: str, event: Event) -> Answer:
-        """Return what the program gets whose event has happened."""
-        try:
-            return self._answer_or_error(study, study.refusals.get(name, ""), event)
-        except HptuneError as error:
-            return Answer(finish=study.finish, error=error)
-
-    def _answer_or_error(self, study: FollowedStudy, refused: str, event: Event) -> Answer:
-        if refused:
-            raise self._refused(study, event, refused)
-        match event:
-            case WorkerJoined(worker=worker):
-                if (start := study.starts.get(worker)) is None:
-                    raise _no_trial(study)
-                given = GivenTrial(
-                    attempt=start.attempt,
-                    params=start.params,
-                    seed=start.seed,
-                    resume_from=start.resume_from,
-                    rungs=start.rungs,
-                    epochs=study.engine.epochs,
-                    space=study.search.space.to_json(),
-                )
-                return Answer(given=given, finish=study.finish)
-            case Reported(attempt=attempt):
-                leased = self._running(study, attempt)
-                return Answer(halt=leased.halt if leased.is_told else None, finish=study.finish)
-            case AttemptEnded(attempt=attempt):
-                return Answer(trial=_trial(study, attempt.trial), finish=study.finish)
-            case _:
-                return Answer(finish=study.finish)
-
-    def _refused(self, study: FollowedStudy, event: Event, why: str) -> StudyError:
-        name = getattr(event, "attempt", None)
-        if name is None or name in study.engine.leased:
-            return StudyError(f"the study in {self.directory} refuses: {why}")
-        return TrialOverError(f"{self._why_over(study, name)}. Nothing was changed")
 
     # --- beside a master --------------------------------------------------------------------
 
@@ -571,31 +512,3 @@ def _is_same(plan: RunPlan, study: FollowedStudy) -> bool:
     if plan.settings != study.past.settings or plan.added or plan.retried:
         return False
     return plan.space == study.search.space
-
-
-def _no_trial(study: FollowedStudy) -> NoTrialError:
-    """Return why there is no trial for a program that asks."""
-    directory, finish = study.past.directory, study.finish
-    if finish is not None:
-        return StudyOverError(f"the study in {directory} is over: {finish.reason}")
-    running, leased = len(study.engine.snapshot.running), len(study.engine.leased)
-    others = f"other programs have {plural(leased, 'trial')}"
-    if study.engine.is_stopping:
-        still = f"other programs still have {plural(leased, 'trial')}"
-        return NoTrialError(f"the study in {directory} stops; {still}")
-    if study.engine.snapshot.paused_by:
-        return NoTrialError(f"the study in {directory} is {study.engine.snapshot.stall_reason}")
-    if running > leased:
-        others += f", and the master's workers {running - leased}"
-    return NoTrialError(
-        f"no trial of {directory} is free now: {others}; ask again when one is told, or past its "
-        "lease"
-    )
-
-
-def _trial(study: FollowedStudy, number: int) -> Trial:
-    if (trial := study.engine.trial(number)) is None:
-        leased = ", ".join(str(name.trial) for name in sorted(study.engine.leased))
-        there = f"programs have {leased or 'none'}"
-        raise UsageError(f"{study.past.directory} has no trial {number}; {there}")
-    return trial
