@@ -5,8 +5,8 @@
 
 For each search: milliseconds of processor time, and of time, for one `ask` and one `tell`. A
 call waits for the disk of FOLDER (default: that of temporary files); /dev/shm has none. On a
-virtual machine with 2 cores that 10 processes share (Python 3.11, /dev/shm): 7.3 ms of processor
-time with `tpe` at 1,000 trials, 2.6 ms with `random`.
+virtual machine with 2 cores (Python 3.11), 29 November 2026: 10.7 ms of processor time with `tpe`
+at 1,000 trials, 6.0 ms with `random`; on another day, 7.3 and 2.6 ms.
 
 With `--beside`, a master runs the study with a worker of its own, and answers the calls: the median
 and the longest time of each kind of call, while no program has another trial and while one has. On
