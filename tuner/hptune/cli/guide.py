@@ -63,12 +63,13 @@ def guide(ctx: click.Context, topic: str) -> None:
 
 
 def _pages_with(word: str) -> str:
-    """Return a sentence with the pages that have a word most often; empty if none has it."""
-    counts = {
-        topic: len(re.findall(rf"\b{re.escape(word)}\b", _text(topic), re.IGNORECASE))
+    """Return a sentence with the pages that have a word most often for their length, or ""."""
+    shares = {
+        topic: len(re.findall(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)) / len(text)
         for topic in _topics()
+        if (text := _text(topic))
     }
-    found = sorted(filter(counts.get, counts), key=lambda topic: -counts[topic])
+    found = sorted(filter(shares.get, shares), key=lambda topic: -shares[topic])
     pages = ", ".join(f"`hptune help {each}`" for each in found[:_PAGES_NAMED])
     return f" These have the word: {pages}" if pages else ""
 
