@@ -16,7 +16,8 @@ import pytest
 import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
-from hptune.ask_tell.session import MasterRunsError, MasterWaitsError, Session
+from hptune.ask_tell.opening import MasterWaitsError
+from hptune.ask_tell.session import MasterRunsError, Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
@@ -292,7 +293,7 @@ def test_a_study_that_its_first_master_has_yet_to_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "open", lambda *_: None)
+        patch.setattr("hptune.ask_tell.study.open_session", lambda *_: None)
         opened(path)
     with StudyDirectory(path).acquire():
         assert [each.name for each in hptune.open_study(path, SPACE).space] == [*SPACE]

@@ -14,7 +14,7 @@ from hptune.errors import ModelFileError, UsageError
 from hptune.master.resume_checks import Past, check_changes
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import StudyFacts
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 
 def facts_with(settings: StudySettings) -> StudyFacts:

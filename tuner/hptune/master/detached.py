@@ -16,7 +16,7 @@ from ..registry import loaded
 from ..storage.directory import StudyDirectory
 from ..storage.lock import locked
 from ..storage.whose import Use
-from ..user_code.model_file import Found, SourceKind
+from ..user_code.source import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
 from .code_reader import read_code
 

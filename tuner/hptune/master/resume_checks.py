@@ -44,7 +44,7 @@ from ..registry import STORED, shown_name
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
-from ..user_code.model_file import Found, SourceKind
+from ..user_code.source import Found, SourceKind
 from ..user_code.source_checks import check_syntax
 
 

@@ -25,7 +25,7 @@ from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.code_copy import changed_constants
-from ..user_code.model_file import Found
+from ..user_code.source import Found
 from .mirror import check_mirror
 from .plan import Places, RunPlan
 from .resume_checks import Past, changeable, check_changes, check_constants, check_room
