@@ -42,9 +42,9 @@ from hptune.errors import (
     TrialOverError,
 )
 from hptune.master import run
+from hptune.master.past import Past
 from hptune.master.programs import follows
 from hptune.master.replay import replay
-from hptune.master.resume_checks import Past
 from hptune.master.user_requests import UserRequests
 from hptune.storage.asking import new_request
 from hptune.storage.directory import StudyDirectory

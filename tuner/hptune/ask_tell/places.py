@@ -14,7 +14,7 @@ from ..core.space.space import SearchSpace
 from ..core.table import Section
 from ..core.trial import Suggestion
 from ..errors import UsageError
-from ..master.resume_checks import Past
+from ..master.past import Past
 from ..user_code.source import Found
 
 PLACE = Capacity(cpus=(0,))

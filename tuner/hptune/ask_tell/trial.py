@@ -23,7 +23,6 @@ from ..training.context import AttemptStopped, TrialContext, as_metrics
 from ..training.function_objective import ending_of as ending_by_result
 from ..training.hyperparameters import HyperParameters, make_hyperparameters
 from ..user_code.user_errors import one_line, storable, user_traceback
-from ..worker.forkserver.error_causes import Where, ending_by_order, ending_of
 from ..worker.forkserver.used_parameters import used_parameters
 
 if TYPE_CHECKING:
@@ -208,6 +207,12 @@ class AskedTrial(TrialContext):
         return isinstance(error, Exception) and not isinstance(error, HptuneError)
 
     def _end_of_block(self, error: BaseException | None) -> None:
+        from ..worker.forkserver.error_causes import (  # `hptune tell` has no block
+            Where,
+            ending_by_order,
+            ending_of,
+        )
+
         if error is None:
             if not self.reported:  # here; a process that this one has started may have
                 leased, _ = self.session.running_attempt(self.number, self.attempt.number)

@@ -88,7 +88,7 @@ def detach_again(
         UsageError: As for `detach_new`.
     """
     from ..storage.ledger import LedgerReader
-    from .resume_checks import Past
+    from .past import Past
     from .resume_plan import allowed_changes, check_code, resume_request
 
     reader = LedgerReader(directory.open(Use.RUN))
