@@ -95,6 +95,8 @@ def folder_page_of(study: Path) -> FolderPage:
         (STOPPED, "PENDING", "queued"),  # after `hptune resume --detach`
         (STOPPED, "", "stopped"),
         (None, "PENDING", "queued"),  # after its node failed
+        (None, "RUNNING", "queued"),  # and Slurm has started it again
+        (None, "COMPLETING", "queued"),  # or is about to put it into the queue
         (None, "", "master gone"),
         (HANDED_OVER, None, "queued"),
         (STOPPED, None, "stopped"),
@@ -140,6 +142,8 @@ def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
         (STOPPED, "RUNNING", 9.0, 4),
         (STOPPED, "RUNNING", -9.0, 0),  # it has ended, and its job ends
         (STOPPED, "", 9.0, 0),
+        (None, "RUNNING", -9.0, 4),  # started again after its node failed
+        (None, "", -9.0, 0),
     ],
 )
 def test_wait_waits_for_a_master_in_the_queue(

@@ -147,11 +147,14 @@ def _last_finish(ended: Mapping[str, str] | None, stopping: StopRequested | None
 
 def _with_job(last: Finish | None, master: MasterJob | None) -> Finish | None:
     """Return how the last run ended, with what Slurm shows of its master's job, which is newer."""
-    was_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
-    if master is not None and master.is_gone and was_handed_over:
-        return None
-    if master is not None and master.waits and not was_handed_over:
-        reason = "the master's job waits in Slurm, and it continues the study by itself"
+    if master is None:
+        return last
+    if last is not None and last.finish_reason is FinishReason.HANDED_OVER:
+        return None if master.is_gone else last
+    # The job of a master that was killed is there because Slurm starts it again.
+    if master.waits or (last is None and not master.is_gone):
+        does = "waits in Slurm" if master.waits else "starts again"
+        reason = f"the master's job {does}, and it continues the study by itself"
         return Finish(FinishReason.HANDED_OVER, reason)
     return last
 

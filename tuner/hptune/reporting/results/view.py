@@ -192,14 +192,19 @@ class StudyView:
         return StudyState.MASTER_GONE
 
     @property
-    def is_live(self) -> bool:
-        """Whether trials may run: by a master, or by programs that asked for them."""
+    def is_run(self) -> bool:
+        """Whether a master runs it, or programs ask for its trials."""
         return self.master is not None or self.is_open
+
+    @property
+    def is_live(self) -> bool:
+        """Whether trials may run: not while the master still reads the model."""
+        return self.is_run and not self.is_beginning
 
     @property
     def is_over(self) -> bool:
         """Whether nothing continues it: no master, no programs, and no job that waits."""
-        return not self.is_live and self.state is not StudyState.QUEUED
+        return not self.is_run and self.state is not StudyState.QUEUED
 
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.
@@ -292,7 +297,7 @@ class StudyView:
 
     @property
     def open_attempts(self) -> list[Attempt]:
-        """The attempts without a known end: they run if there is a master."""
+        """The attempts without a known end: they run if the study is live."""
         return [attempt for attempt in self.attempts if attempt.outcome is None]
 
     @property
