@@ -502,6 +502,33 @@ def test_a_trial_declares_what_others_have_declared() -> None:
         study.optimize(lambda trial: trial.suggest_float("x", 20, 30), n_trials=1)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_enqueued_value_that_does_not_fit_is_not_tried(is_known: bool) -> None:
+    def objective(trial: Any) -> float:
+        assert trial.suggest_categorical("kind", ["a", "b"]) in ("a", "b")
+        return square(trial) + [1, 2, 3].index(trial.suggest_int("n", 1, 3))
+
+    study = hptune.optuna.create_study()
+    if is_known:
+        study.optimize(objective, n_trials=1)
+    study.enqueue_trial({"x": 99.0, "kind": "c", "n": 2.0})
+    with (
+        pytest.warns(UserWarning, match=r"x is 99.0; allowed is -10.0..10.0. The study suggests"),
+        pytest.warns(UserWarning, match="kind is 'c'"),
+    ):
+        study.optimize(objective, n_trials=1)
+    study.optimize(objective, n_trials=1)
+    tried = study.trials[int(is_known)].params
+    assert abs(tried["x"]) <= 10
+    assert tried["n"] == 2
+
+
+def test_a_step_is_not_negative() -> None:
+    trial = hptune.optuna.create_study().ask()
+    with pytest.raises(ValueError, match="the step is -1; steps begin at 0"):
+        trial.report(1.0, -1)
+
+
 @pytest.mark.parametrize("is_pruned", [False, True])
 def test_a_trial_has_what_it_suggested_and_no_more(
     is_pruned: bool, caplog: pytest.LogCaptureFixture

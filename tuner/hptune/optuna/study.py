@@ -29,6 +29,7 @@ from ..storage.directory import StudyDirectory
 from ..text import plural
 from ..training.context import as_number, stated_cause
 from . import pruners, samplers
+from .distributions import enqueued
 from .jobs import WAIT_SECONDS, run_trials
 from .missing import beside, refuse, refused
 from .results import VALUE, Results
@@ -169,12 +170,9 @@ class Study(optuna.study.Study):
             more: How many trials the study is enlarged by if it has no more.
         """
         study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
-        searched = {each.name for each in study.space} if params else set()
-        known = {name: self.results.declared(name) for name in searched & params.keys()}
-        point = {
-            name: first.stored(params[name]) if first else params[name]
-            for name, first in known.items()
-        }
+        point: dict[str, Any] = {}
+        for each in study.space if params else ():
+            point |= enqueued(each, self.results.declared(each.name), params)
         if point:
             study.session.enlarge(1, [point])
         for _ in range(2):
