@@ -206,6 +206,14 @@ class StudyView:
         """Whether nothing continues it: no master, no programs, and no job that waits."""
         return not self.is_run and self.state is not StudyState.QUEUED
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing continues it, or its master has recorded its end."""
+        last = self.last_finish
+        if self.master is None or self.is_beginning or last is None:
+            return self.is_over
+        return last.finish_reason is not FinishReason.HANDED_OVER
+
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.
 
