@@ -12,6 +12,7 @@ from hptune.core.attempt import Cause
 from hptune.core.trial import Direction, Score
 from hptune.errors import UsageError
 from keras_models import BUILD, DATA
+from requirements import require
 
 pytestmark = pytest.mark.keras
 
@@ -62,6 +63,15 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
     assert notes[0].startswith("'quirk' is not among the model's own metrics (loss, ")
     with pytest.raises(UsageError, match=r"did you mean val_mae.*If a callback reports it"):
         resolve_goals(found, ["val_mea"])
+
+
+def test_names_are_read_from_the_model_without_tensorflow(attempts: Attempts) -> None:
+    """Keras imports it on each backend to tell how a model is compiled, which takes seconds."""
+    require("torch")
+    data = DATA.replace(
+        "    return", "    import sys\n    assert 'tensorflow' not in sys.modules\n    return"
+    )
+    attempts.probe(BUILD + data)  # which loads the data when it has read the names
 
 
 def test_only_a_model_without_code_of_the_users_cannot_report_other_metrics(
