@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from hptune.core.messages import Suggested, UserRequested
+from hptune.core.user_requests import UserAction
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger, LedgerReader
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 
@@ -29,6 +34,7 @@ def objective(hp, trial):
 """
 
 EXECUTOR = """
+from hptune.clusters.local import LocalWorkers
 from hptune.config.places import ClusterRow
 from hptune.core.kinds import whole_number
 from hptune.core.table import option
@@ -44,6 +50,9 @@ NODES = (option("nodes", whole_number(1), "the number of nodes"),)
 HERE = ClusterRow(
     name="here", summary="here", factory="hptune.clusters.local:LocalWorkers", is_local=True
 )
+class Again(LocalWorkers):
+    was_requeued = True
+
 FAR = ClusterRow(name="far", summary="far", factory=broken, chosen_by="nodes", options=NODES)
 """
 
@@ -88,6 +97,24 @@ def test_a_cluster_is_given_in_python_and_stored_with_the_study(hptune: Hptune) 
     assert ended.code == 0, ended
     assert ended.out.splitlines()[-1] == "2"
     assert ended.err.count("on at most 1 workers of 2 cores") == 2
+
+
+def test_a_pause_lasts_when_a_batch_system_starts_the_master_again(hptune: Hptune) -> None:
+    hptune.file("mine.py", EXECUTOR)
+    model = hptune.file("model.py", MODEL.format(here=str(hptune.directory)))
+    where = ("--cluster", "mine:Again", "--study", hptune.study())
+    assert hptune("run", model, "--objective", "score:max", "--trials", 1, *where).code == 0
+    paused = UserRequested(time.time(), "p", UserAction.PAUSE, "ada")
+    with Ledger.open(StudyDirectory(hptune.study())) as ledger:
+        ledger.append([paused], facts={"ended": None})  # and then its node failed
+    (hptune.directory / "go").touch()
+    run = hptune.start("resume", hptune.study(), "--trials", 2)
+    by = "; paused by ada: no trial starts until hptune resume "
+    wait_for(lambda: by in hptune("status", hptune.study()).out, "the next master")
+    assert "new trials start again" in hptune("resume", hptune.study()).out
+    assert run.wait().code == 0
+    kinds = [type(each) for each in LedgerReader(StudyDirectory(hptune.study())).events()]
+    assert kinds[::-1].index(Suggested) < kinds[::-1].index(UserRequested), "none before that"
 
 
 def test_an_executor_of_ones_own_runs_the_trials(cli: InProcess) -> None:

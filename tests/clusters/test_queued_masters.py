@@ -16,6 +16,7 @@ import pytest
 from commands import Commands
 from fake_study import trial
 from hptune.clusters.jobs import jobs_name
+from hptune.clusters.slurm_jobs import SlurmWorkers
 from hptune.clusters.slurm_master import Masters, handover
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
@@ -334,6 +335,23 @@ def test_a_killed_master_leaves_jobs_that_hold_their_cores(
     assert "hptune stop study cancels them" in status
     stopped = cli("stop", "study", "--trial", 5)
     assert (stopped.code, "`hptune stop" in stopped.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "was_requeued"),
+    [
+        ({}, False),
+        ({"SLURM_RESTART_COUNT": "1"}, False),  # a run in a job of the user's
+        ({MASTER_NOTICE: "60"}, False),  # after `hptune resume --detach`
+        ({MASTER_NOTICE: "60", "SLURM_RESTART_COUNT": "1"}, True),
+    ],
+)
+def test_a_master_knows_whether_slurm_has_started_it_again(
+    monkeypatch: pytest.MonkeyPatch, given: Mapping[str, str], *, was_requeued: bool
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert SlurmWorkers.was_requeued.fget(Mock()) is was_requeued  # type: ignore[attr-defined]
 
 
 def test_a_hand_over_names_the_job_that_continues(

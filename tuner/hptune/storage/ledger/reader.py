@@ -213,7 +213,8 @@ class LedgerReader:
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
-                    joined, paused_by, is_closed, stopping = set(), "", False, None
+                    paused_by = paused_by if event.keeps_pause else ""
+                    joined, is_closed, stopping = set(), False, None
                     without_master = event.without_master
                 case StopRequested():
                     stopping = event
