@@ -15,6 +15,7 @@ from child import answer_of
 from hptune import keras_tuner
 from in_process import InProcess
 from real_runs import Hptune, trials
+from requirements import light_backend
 
 LOOKED_AT = """
 import json, sys
@@ -110,7 +111,8 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     for name in ("oracle.json", "trial_0/trial.json"):
         (project / name).write_text("{}")
     own = ("--", "--tune", "--seed", "9")
-    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1", *own).wait()
+    options = ("--seed", "2", "--workers", "1", *own)
+    ended = hptune("run", "script.py", *options, KERAS_BACKEND=light_backend())
     assert ended.code == 0, ended.err
     assert "ARGUMENTS ['script.py', '--tune', '--seed', '9']" in ended.out
     assert "mine/untitled_project has 1 trial of KerasTuner, which this study does" in ended.err

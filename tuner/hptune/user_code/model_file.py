@@ -33,7 +33,7 @@ from .user_errors import is_installed
 
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
-_FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
+_FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner", "sklearn")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
 NO_LOAD_DATA = (
     "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
