@@ -301,7 +301,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
 @plain_command("list", short_help="List studies with their states and best values.")
 @click.argument(
     "folder",
-    type=PathType(path_type=Path, exists=True, file_okay=False),
+    type=PathType(path_type=Path, exists=True, file_okay=False, readable=True),
     metavar="[DIR]",
     required=False,
 )
