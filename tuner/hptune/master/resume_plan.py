@@ -350,8 +350,7 @@ def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]
 def _resume_notes(engine: Engine, retried: tuple[int, ...]) -> list[str]:
     trials = list(engine.trials)
     over = sum(trial.state.is_final for trial in trials) - len(retried)
-    begun = (trial for trial in trials if trial.attempts and not trial.state.is_final)
-    interrupted = sum(trial.state in (TrialState.WAITING, TrialState.RUNNING) for trial in begun)
+    interrupted = sum(trial.is_begun for trial in trials)
     line = f"resumed: {text.plural(over, 'trial')} {'is' if over == 1 else 'are'} over"
     if retried:
         line += f", {len(retried)} failed {'ones begin' if retried[1:] else 'one begins'} again"
