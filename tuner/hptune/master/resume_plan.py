@@ -166,7 +166,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
         go_on=go_on,
         retried=retried,
         retries_nodes=request.retry_failed,
-        was_handed_over=_left_on_purpose(facts["ended"]),
+        was_handed_over=left_on_purpose(past),
         seed=facts["seed"],
         declared=declared,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
@@ -193,13 +193,15 @@ def _place_notes(request: ResumeRequest) -> list[str]:
     return [f"{name} is not used any more, since other workers are asked for; give it to return"]
 
 
-def _left_on_purpose(ended: Mapping[str, str] | None) -> bool:
+def left_on_purpose(past: Past) -> bool:
     """Return whether the last master left its attempts on purpose.
 
-    That is for the next run of its job, which `hptune stop` may have cancelled since.
+    That is for the next run of its job, which `hptune stop` may have cancelled since. A run that
+    was stopped has left none.
     """
-    reasons = (FinishReason.HANDED_OVER, FinishReason.INTERRUPTED)
-    return ended is not None and ended["finish_reason"] in reasons
+    reason = (past.facts["ended"] or {}).get("finish_reason")
+    was_stopped = reason == FinishReason.INTERRUPTED and past.engine.snapshot.running
+    return reason == FinishReason.HANDED_OVER or bool(was_stopped)
 
 
 def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:
