@@ -285,6 +285,18 @@ def test_a_second_master_is_refused_while_a_job_waits_to_be_it(
     assert "cancel that job first with `hptune stop" in said
 
 
+def test_a_master_is_not_kept_off_by_its_own_job(
+    cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some sites keep squeue's answers for a while: it may still show the job as pending."""
+    study = detached(cli)
+    stored(study, ended=HANDED_OVER)
+    shown(commands, study, "PENDING")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    ended = cli("resume", "study")
+    assert (ended.code, "the model file" in ended.err) == (2, True), "there is none"
+
+
 def test_a_study_that_was_stopped_while_its_master_waits_is_not_queued(
     cli: InProcess, commands: Commands
 ) -> None:

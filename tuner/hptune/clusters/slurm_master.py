@@ -140,6 +140,8 @@ def refuse_second_master(directory: StudyDirectory) -> None:
     found = Masters(ANSWER_SECONDS).job_of(directory)
     if found is None or found.job is None or not found.waits:
         return
+    if found.job.id == os.environ.get("SLURM_JOB_ID"):  # as an old answer of squeue shows it
+        return
     words = job_text(found.job, now=time.time())
     raise StudyLockedError(
         f"the master of {directory} is Slurm job {found.job.id} ({words}), which continues the "

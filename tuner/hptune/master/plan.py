@@ -106,12 +106,7 @@ class RunPlan:
         }
 
     def opened(
-        self,
-        *,
-        at: float,
-        splits: bool = False,
-        without_master: bool = False,
-        keeps_pause: bool = False,
+        self, *, at: float, splits: bool = False, without_master: bool = False
     ) -> StudyOpened:
         """Return the event that opens the study for this run.
 
@@ -119,7 +114,6 @@ class RunPlan:
             at: The time, in seconds since the epoch.
             splits: Whether the devices of each trial are chosen by what was measured.
             without_master: Whether programs ask for its trials.
-            keeps_pause: Whether the study stays paused if it was.
         """
         settings, limit = self.settings, self.settings.same_failure_limit
         config = StudyConfig(
@@ -151,7 +145,6 @@ class RunPlan:
             retries_nodes=self.retries_nodes,
             was_handed_over=self.was_handed_over,
             without_master=without_master,
-            keeps_pause=keeps_pause,
         )
 
     def header(

@@ -314,8 +314,8 @@ def _run(
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
             # A run's time begins with the user's command, and so with what all displays show.
-            opened = plan.opened(at=display.began_at, splits=splits, keeps_pause=keeps_pause)
-            finish = loop.run(opened, earlier)
+            opened = plan.opened(at=display.began_at, splits=splits)
+            finish = loop.run(replace(opened, keeps_pause=keeps_pause), earlier)
             requests.close()
         _record_end(run, finish.finish_reason, finish.reason)
         discard_journals(run.directory)

@@ -303,7 +303,7 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 def head_lines(view: StudyView, now: float) -> list[str]:
     """Return the lines below the title: the search, progress, state and the time."""
-    state = "running" if view.is_run else state_without_master(view)
+    state = state_without_master(view) if view.master is None else "running"
     if view.paused_by:
         state = f"paused by {text.clean(view.paused_by)}: no trial starts"
     return [

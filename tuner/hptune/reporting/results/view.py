@@ -252,7 +252,7 @@ class StudyView:
     def state_of(self, trial: Trial) -> str:
         """Return a trial's state in one word; one that waits and has begun is interrupted."""
         state = self.trial_state(trial)
-        return INTERRUPTED if state is TrialState.WAITING and trial.attempts else state.lower()
+        return INTERRUPTED if state is TrialState.WAITING and trial.is_begun else state.lower()
 
     @property
     def ended(self) -> int:
