@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import itertools
 import os
 import shutil
@@ -29,6 +28,7 @@ from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
+from keras_models import light_backend
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 from surroundings import make_known
@@ -217,12 +217,8 @@ def warm_plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]
 
 @pytest.fixture(scope="session")
 def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Return a fork server that has imported Keras, on PyTorch where that is installed.
-
-    PyTorch compiles nothing, so that small models train in a tenth of TensorFlow's time.
-    """
-    backend = "torch" if importlib.util.find_spec("torch") else "tensorflow"
-    with _fork_server(tmp_path_factory, KERAS_MODEL, KERAS_BACKEND=backend) as server:
+    """Return a fork server that has imported Keras, on PyTorch where that is installed."""
+    with _fork_server(tmp_path_factory, KERAS_MODEL, KERAS_BACKEND=light_backend()) as server:
         yield server
 
 
