@@ -341,7 +341,7 @@ def trial_pid(hptune: Hptune, study: Path) -> int:
 
 
 def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
-    scheduler: RealScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune, cli: InProcess
 ) -> None:
     # Names of its own: a worker that an interrupted run of this test left holds locks.
     gpus = tuple(f"GPU-{os.getpid()}-{each}" for each in "ab")
@@ -360,7 +360,7 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
     wait_for(lambda: reached(hptune.study("first"), 1), "the first study to run")
     second = running("second", "go")
     wait_for(lambda: waits(hptune.study("second")), "an attempt of the second study to wait")
-    status = hptune("status", hptune.study("second"))
+    status = cli("status", hptune.study("second"))
     assert "waits for cores or GPUs that another study holds" in status.out
     (hptune.directory / "go").touch()
     for run in (first, second):
