@@ -287,11 +287,17 @@ def needs_slurm(nodeid: str) -> bool:
 
 
 class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
-    """Scheduling with one process for all tests that need a Slurm: only one can run at a time."""
+    """Scheduling with one process for all tests that need a Slurm: only one can run at a time.
+
+    So it is with each folder of `training`, whose files would each import Keras, or start fork
+    servers that do, in a process of their own.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        return "slurm" if needs_slurm(nodeid) else scope
+        if needs_slurm(nodeid):
+            return "slurm"
+        return str(Path(scope).parent) if scope.startswith("tests/training/") else scope
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
