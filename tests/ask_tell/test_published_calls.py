@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -137,6 +138,20 @@ def test_who_is_interrupted_while_it_publishes_gets_no_trial(
         patched.setattr(RequestFile, "append", interrupted)
         with pytest.raises(KeyboardInterrupt):
             other.ask()
+    one.ask()
+    assert begun(path) == 1
+
+
+def test_a_killed_program_gets_no_trial(path: Path) -> None:
+    one = opened(path)
+    with StudyDirectory(path).acquire(is_brief=True):
+        killed = multiprocessing.get_context("fork").Process(
+            target=lambda: hptune.open_study(path).ask()
+        )
+        killed.start()
+        until(lambda: (path / "requests").read_text().endswith("}\n"))
+        killed.kill()
+        killed.join()
     one.ask()
     assert begun(path) == 1
 
