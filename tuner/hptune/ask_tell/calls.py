@@ -187,7 +187,7 @@ class PublishedCalls:
         texts = [RequestAnswer(name, answer.to_text()) for name, answer in answers.items()]
         with contextlib.suppress(HptuneError):  # the others find them in the ledger
             if texts:
-                self._directory.requests.answer(texts)
+                self._directory.requests.answer(texts, begins_again=True)
 
     def answers(self) -> dict[str, str]:
         """Return the texts of the answers since the last call, by the names of the calls."""
