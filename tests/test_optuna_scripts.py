@@ -210,7 +210,8 @@ def grid_study() -> Any:
     )
 
 
-def test_the_trial_of_a_killed_script_is_tried_by_the_next_one() -> None:
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_trial_of_a_killed_script_is_tried_by_the_next_one(asks: bool) -> None:
     def killed(trial: Any) -> float:
         if trial.number == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -223,6 +224,9 @@ def test_the_trial_of_a_killed_script_is_tried_by_the_next_one() -> None:
     script.join()
     study = grid_study()
     assert [each.state for each in study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+    for _ in range(2 if asks else 0):
+        trial = study.ask()
+        study.tell(trial, square(trial))
     study.optimize(square)
     assert sorted(each.params["x"] for each in study.trials) == [1.0, 2.0, 3.0]
     assert {each.state for each in study.trials} == {TrialState.COMPLETE}
