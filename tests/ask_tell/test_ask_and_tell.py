@@ -277,7 +277,7 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     study, large = opened(path, trials=2), Resources(cpus=64, gpus=2, memory_bytes=2**40)
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
-    with study.session.locked() as lock:
+    with study.session.directory.acquire(is_brief=True) as lock:
         followed_study = study.session._state.caught_up(lock)
         with study.session._state.recorded(followed_study):
             followed_study.happen(request)
@@ -563,8 +563,8 @@ def test_a_change_beside_a_master_is_refused(of_a_master: Path) -> None:
     directory = StudyDirectory(of_a_master)
     with directory.acquire(), pytest.raises(StudyLockedError) as caught:
         hptune.open_study(of_a_master, trials=9)
-    assert "is run by process" in caught.value.message
-    assert f"`hptune stop {directory}`" in caught.value.message
+    assert "is already run by process" in caught.value.message
+    assert f"`hptune stop {directory.path}`" in caught.value.message
 
 
 def test_a_program_that_waits_takes_another_one_for_no_master(

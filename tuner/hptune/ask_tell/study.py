@@ -25,6 +25,7 @@ from ..master.plan import check_named, plan_start
 from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
+from ..storage.turn import acquired
 from ..study.study import Study
 from ..training.context import explains_its_call
 from ..user_code.model_file import Found, ObjectiveSource
@@ -270,8 +271,7 @@ def _create(
     directory.check_place()
     try:
         directory.create()
-        session = Session(directory)
-        with session.locked() as lock:
+        with acquired(directory, is_brief=True) as lock:
             if directory.has_ledger:
                 return
             plan = plan_start(resolve(request, found), AskersPlaces(), directory)
