@@ -25,22 +25,11 @@ from ..core.messages import (
 )
 from ..core.trial import Trial
 from ..core.user_requests import UserAction
-from ..errors import (
-    HptuneError,
-    NoTrialError,
-    StudyLockedError,
-    UsageError,
-)
+from ..errors import HptuneError, NoTrialError, StudyLockedError, UsageError
 from ..master.plan import RunPlan
 from ..master.programs import Told, follows, is_gone, past_leases, program, without_trial
 from ..master.recovery import discard_journals, recovered
-from ..master.resume_plan import (
-    Changes,
-    allowed_changes,
-    nothing_left,
-    plan_resume,
-    resume_request,
-)
+from ..master.resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
 from ..storage.ledger import LedgerReader
@@ -50,13 +39,7 @@ from ..storage.whose import Use
 from ..text import duration
 from ..user_code.model_file import Found
 from .answers import answer_to, known_trial, running
-from .calls import (
-    Answer,
-    Call,
-    GivenTrial,
-    PublishedCalls,
-    Wait,
-)
+from .calls import Answer, Call, GivenTrial, PublishedCalls, Wait
 from .followed import FollowedStudy
 from .places import AskersPlaces, check_settings, stored_code
 from .state import FollowedState

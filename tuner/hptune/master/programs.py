@@ -66,31 +66,27 @@ def is_gone(attempt: Attempt) -> bool:
     if found is None or not found[1] or attempt.node != socket.gethostname():
         return False
     namespace, _, beginning = found[1][1:].partition(".")
+    pid = int(found[2])
     if namespace != _namespace():  # a container has process ids of its own
         return False
-    # Another process may have its id now.
-    return _has_ended(pid := int(found[2])) or began(pid) not in ("", beginning)
-
-
-def may_wait(event: Event) -> bool:
-    """Return whether a program may wait for the answer to an event; what it tells counts anyway.
-
-    One in a container may seem to have ended. It takes the lock itself if it gets no answer.
-    """
-    if not isinstance(event, WorkerJoined) or event.node != socket.gethostname():
-        return True
-    found = _NAME.search(event.worker)
-    return found is None or not _has_ended(int(found[2]))
-
-
-def _has_ended(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:  # of another user
         pass
-    return False
+    return began(pid) not in ("", beginning)  # another process may have its id now
+
+
+def may_wait(event: Event) -> bool:
+    """Return whether a program may wait for the answer to an event; what it tells counts anyway.
+
+    One that is hidden here may seem to have ended. It takes the lock itself without an answer.
+    """
+    if not isinstance(event, WorkerJoined) or event.node != socket.gethostname():
+        return True
+    found = _NAME.search(event.worker)
+    return found is None or began(int(found[2])) != ""
 
 
 def _namespace() -> str:
