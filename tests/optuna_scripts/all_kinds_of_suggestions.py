@@ -3,7 +3,7 @@
 import optuna
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     trial.suggest_uniform("drop", 0, 0.5)
     trial.suggest_loguniform("rate", 1e-5, 1)
     trial.suggest_discrete_uniform("q", 0, 1, 0.25)

@@ -4,12 +4,12 @@ import optuna
 import pytest
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     raise ValueError(square(trial))
 
 

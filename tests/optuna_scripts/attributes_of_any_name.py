@@ -3,7 +3,7 @@
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 

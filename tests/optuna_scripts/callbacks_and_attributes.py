@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
@@ -13,13 +13,13 @@ def square(trial: optuna.Trial) -> float:
 seen = []
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     trial.set_user_attr("model", SimpleNamespace(number=trial.number))
     assert trial.user_attrs["model"].number == trial.number
     return square(trial)
 
 
-def callback(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+def callback(study, trial):
     seen.append(trial.user_attrs["model"].number)
     if study.best_trial.number == trial.number:
         study.set_user_attr("best", trial.user_attrs["model"])

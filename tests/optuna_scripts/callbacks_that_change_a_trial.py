@@ -3,12 +3,12 @@
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
 
-def callback(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+def callback(study, trial):
     trial.params["x"] = trial.user_attrs["callback"] = 99
 
 

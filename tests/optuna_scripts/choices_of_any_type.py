@@ -1,22 +1,20 @@
 """Choices of any type."""
 
-from typing import Any
-
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
 
-allowed: dict[str, list[Any]] = {
+allowed = {
     "layers": [(16,), (32, 16)], "fit": [True, False], "cap": [None, 5, "auto"],
     "loss": [square, max], "kind": ["a", None],
 }  # fmt: skip
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     chosen = {name: trial.suggest_categorical(name, each) for name, each in allowed.items()}
     assert all(any(v is each for each in allowed[name]) for name, v in chosen.items())
     return len(str(chosen))

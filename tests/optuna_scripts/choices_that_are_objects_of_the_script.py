@@ -4,18 +4,18 @@ import optuna
 
 
 class Named:
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "one"
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     names.append(str(trial.suggest_categorical("named", [Named(), None])))
     function = trial.suggest_categorical("function", functions)
     assert function in functions
     return float(function(1))
 
 
-names: list[str] = []
+names = []
 functions = [lambda x: x, lambda x: -x]
 study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
 study.optimize(objective, n_trials=2)

@@ -3,7 +3,7 @@
 import optuna
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     if trial.suggest_categorical("model", ["svm", "forest"]) == "svm":
         return float(trial.suggest_float("c", 1e-3, 1e3, log=True))
     layers = trial.suggest_int("trees", 1, 3)

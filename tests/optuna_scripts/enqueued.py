@@ -3,12 +3,12 @@
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     first, _ = trial.suggest_categorical("c", [(1, 2), (3, 4)])
     return square(trial) + float(first)
 

@@ -4,7 +4,7 @@ import optuna
 import pytest
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     if trial.number < 8:
         raise ValueError(f"bad {trial.suggest_float('x', 0, 1)}")
     raise KeyError("worse")

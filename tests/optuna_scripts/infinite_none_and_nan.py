@@ -1,13 +1,11 @@
 """Infinite none and nan."""
 
-from typing import Any
-
 import optuna
 
 results = iter((float("inf"), None, float("nan"), 0.5))
 
 
-def objective(trial: optuna.Trial) -> Any:
+def objective(trial):
     trial.suggest_float("x", 0, 1)
     return next(results)
 

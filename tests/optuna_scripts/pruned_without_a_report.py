@@ -4,7 +4,7 @@ import optuna
 import pytest
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     if trial.suggest_float("x", 0, 1) < 2:
         raise optuna.exceptions.TrialPruned("useless")
     return 1.0

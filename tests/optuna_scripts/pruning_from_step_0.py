@@ -1,12 +1,10 @@
 """Pruning from step 0."""
 
-from collections.abc import Callable
-
 import optuna
 
 
-def trained(steps: range = range(6)) -> Callable[[optuna.Trial], float]:
-    def objective(trial: optuna.Trial) -> float:
+def trained(steps=range(6)):
+    def objective(trial):
         rate = trial.suggest_float("rate", 1e-5, 1e-1, log=True)
         for step in steps:
             trial.report(1 - rate + step / 100, step)

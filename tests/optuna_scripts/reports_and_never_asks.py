@@ -3,7 +3,7 @@
 import optuna
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     x = trial.suggest_float("x", 0, 1)
     for fold in range(5):
         trial.report(x, fold)

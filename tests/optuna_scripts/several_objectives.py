@@ -3,7 +3,7 @@
 import optuna
 
 
-def objective(trial: optuna.Trial) -> tuple[float, float]:
+def objective(trial):
     x = trial.suggest_float("x", 0, 2)
     return x**2, x
 

@@ -3,12 +3,12 @@
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     for step, value in ((0, 1.0), (1, 2.0), (1, 3.0), (0, 4.0)):
         trial.report(value, step)
     assert trial.datetime_start is not None

@@ -5,7 +5,7 @@ import os
 import optuna
 
 
-def square(trial: optuna.Trial) -> float:
+def square(trial):
     x = trial.suggest_float("x", -10, 10)
     return float((x - 2) ** 2)
 
@@ -13,7 +13,7 @@ def square(trial: optuna.Trial) -> float:
 here, seen = os.getpid(), []
 
 
-def objective(trial: optuna.Trial) -> float:
+def objective(trial):
     trial.set_user_attr("pid", os.getpid())
     trial.set_user_attr("own", trial.study.study_name)
     if trial.number == 2:
