@@ -407,6 +407,12 @@ def test_a_wrong_space_makes_no_study(path: Path, space: object, message: str) -
     assert not path.exists()
 
 
+def test_a_wrong_setting_makes_no_study(path: Path) -> None:
+    with pytest.raises(UsageError, match="hyperband needs the length of a full training"):
+        opened(path, pruner="hyperband")
+    assert not path.exists()
+
+
 # --- what does not fit ----------------------------------------------------------------------
 
 

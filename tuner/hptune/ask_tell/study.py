@@ -267,14 +267,13 @@ def _create(
     if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
         raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
     check_named(settings)
-    request = asked(settings)
+    plan = plan_start(resolve(asked(settings), found), AskersPlaces(), directory)
     directory.check_place()
     try:
         directory.create()
         with acquired(directory, is_brief=True) as lock:
             if directory.has_ledger:
                 return
-            plan = plan_start(resolve(request, found), AskersPlaces(), directory)
             facts = {
                 "hptune_version": installed().get("hptune", "unknown"),
                 "created_at": time.time(),
