@@ -7,7 +7,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
@@ -25,38 +25,21 @@ from ..core.messages import (
 )
 from ..core.trial import Trial
 from ..core.user_requests import UserAction
-from ..errors import (
-    HptuneError,
-    NoTrialError,
-    StudyLockedError,
-    UsageError,
-)
+from ..errors import HptuneError, NoTrialError, StudyLockedError, UsageError
 from ..master.plan import RunPlan
 from ..master.programs import Told, follows, is_gone, past_leases, program, without_trial
 from ..master.recovery import discard_journals, recovered
-from ..master.resume_plan import (
-    Changes,
-    allowed_changes,
-    nothing_left,
-    plan_resume,
-    resume_request,
-)
+from ..master.resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
 from ..storage.ledger import LedgerReader
 from ..storage.lock import MasterLock
-from ..storage.turn import PATIENCE_SECONDS
+from ..storage.turn import PATIENCE_SECONDS, MasterRunsError, acquired, tried
 from ..storage.whose import Use
 from ..text import duration
 from ..user_code.model_file import Found
 from .answers import answer_to, known_trial, running
-from .calls import (
-    Answer,
-    Call,
-    GivenTrial,
-    PublishedCalls,
-    Wait,
-)
+from .calls import Answer, Call, GivenTrial, PublishedCalls, Wait
 from .followed import FollowedStudy
 from .places import AskersPlaces, check_settings, stored_code
 from .state import FollowedState
@@ -78,17 +61,6 @@ to read, and is likely to have the lock again soon."""
 _MASTER_POLL_SECONDS = 0.02
 _MOST_MASTER_POLL_SECONDS = 0.5
 """How often the ledger is read for a master's answer: at first, and then less and less."""
-
-
-class MasterRunsError(StudyLockedError):
-    """A master runs the study; it can let most calls happen, and refuses the others by this."""
-
-    def __init__(self, directory: StudyDirectory, owner: LockOwner) -> None:
-        super().__init__(
-            f"the study in {directory} is run by {owner}, which alone can change what it does; do "
-            f"so when it has ended, or after `hptune stop {directory}`"
-        )
-        self.owner = owner
 
 
 class MasterWaitsError(StudyLockedError, NoTrialError):
@@ -138,7 +110,7 @@ class Session:
             if seen.is_open and seen.finish is None and _is_same(_plan(seen, changes, found), seen):
                 return
             try:
-                with self.locked() as lock:
+                with acquired(self.directory, is_brief=True) as lock:
                     study = self._open(self._state.caught_up(lock), lock, changes, found)
                 self.finish = study.finish
             except (MasterRunsError, MasterWaitsError):
@@ -198,7 +170,7 @@ class Session:
         Other programs may do so at the same moment: its total never becomes less. One that is being
         stopped stays as it is.
         """
-        with self._guard, self.locked() as lock:
+        with self._guard, acquired(self.directory, is_brief=True) as lock:
             study = self._state.caught_up(lock)
             if study.engine.is_stopping and study.finish is None:
                 return
@@ -224,7 +196,7 @@ class Session:
         Returns:
             Whether they had.
         """
-        with self._guard, self.locked() as lock:
+        with self._guard, acquired(self.directory, is_brief=True) as lock:
             study = self._state.caught_up(lock)
             if not study.is_open or study.finish is not None:
                 return False
@@ -397,20 +369,6 @@ class Session:
         with self._guard:
             return self._state.seen()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[MasterLock]:
-        """Hold the study's lock; other programs have it for their moments only.
-
-        Raises:
-            MasterRunsError: A master runs the study.
-            StudyLockedError: The others take too long.
-        """
-        wait = Wait.begin()
-        while (lock := self._try_lock(wait)) is None:
-            time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - not all at once
-        with lock:
-            yield lock
-
     def _try_lock(self, wait: Wait) -> MasterLock | None:
         """Return the study's lock; None if another program has it for its moment.
 
@@ -418,18 +376,12 @@ class Session:
             MasterRunsError: A master runs the study.
             StudyLockedError: The others take too long.
         """
-        try:
-            return self.directory.acquire(is_brief=True)
-        except StudyLockedError:
-            if time.monotonic() > wait.began + PATIENCE_SECONDS:
-                raise
-        self._try_at = _later(wait.seconds)
-        wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
-        wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
-        master = self.directory.owner()
-        if master is not None and master.token and self.directory.has_ledger:
-            raise MasterRunsError(self.directory, master)
-        return None
+        lock = tried(self.directory, wait.began + PATIENCE_SECONDS, is_brief=True)
+        if lock is None:
+            self._try_at = _later(wait.seconds)
+            wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
+            wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
+        return lock
 
     def _open(
         self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None

@@ -25,6 +25,7 @@ from ..master.plan import check_named, plan_start
 from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
+from ..storage.turn import acquired
 from ..study.study import Study
 from ..training.context import explains_its_call
 from ..user_code.model_file import Found, ObjectiveSource
@@ -266,15 +267,13 @@ def _create(
     if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
         raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
     check_named(settings)
-    request = asked(settings)
+    plan = plan_start(resolve(asked(settings), found), AskersPlaces(), directory)
     directory.check_place()
     try:
         directory.create()
-        session = Session(directory)
-        with session.locked() as lock:
+        with acquired(directory, is_brief=True) as lock:
             if directory.has_ledger:
                 return
-            plan = plan_start(resolve(request, found), AskersPlaces(), directory)
             facts = {
                 "hptune_version": installed().get("hptune", "unknown"),
                 "created_at": time.time(),

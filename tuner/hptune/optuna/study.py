@@ -157,10 +157,7 @@ class Study(optuna.study.Study):
                 trial = self._next(int(min(left, _MANY)))
             except StudyOverError:
                 return
-            if trial is None:
-                self.hptune_study.session.end_gone()
-            else:
-                left -= 1
+            left -= trial is not None
             yield trial
 
     def _next(self, more: int) -> RunningTrial | None:
@@ -189,6 +186,7 @@ class Study(optuna.study.Study):
                 del self.enqueued[:1]
                 self._last = trial
                 return trial
+        study.session.end_gone()
         return None
 
     def enqueue_trial(
