@@ -72,8 +72,7 @@ class MasterJob:
     @property
     def waits(self) -> bool:
         """Whether the job waits to start; not that of this process, of which squeue may be late."""
-        job = self.job
-        here = os.environ.get("SLURM_JOB_ID")
+        job, here = self.job, os.environ.get("SLURM_JOB_ID")
         return job is not None and job.state is JobState.PENDING and job.id != here
 
     def to_json(self) -> dict[str, object]:
