@@ -300,8 +300,7 @@ def _run(
                 cluster.exclude(run.engine.workers.unfit_nodes)
             # A pause lasts until a user resumes the study.
             keeps_pause = cluster.was_requeued and bool(run.engine.snapshot.paused_by)
-            trials = 0 if keeps_pause else run.trials_to_run
-            cluster.scale_up(plan.layout.resources, trials)
+            cluster.scale_up(plan.layout.resources, 0 if keeps_pause else run.trials_to_run)
             header = plan.header(
                 str(run.directory),
                 parallelism=cluster.text(plan.layout),

@@ -96,6 +96,10 @@ class ViewReading:
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
         last = _last_finish(facts["ended"], None if master else run.stopping)
+        # The first event of a run has the time of its command, before it was the master.
+        is_beginning = master is not None and (
+            run.is_closed or run.began_at < run.last_event_at < master.since
+        )
         return StudyView(
             directory=str(directory.path),
             search=shown_name(settings.search),
@@ -113,10 +117,8 @@ class ViewReading:
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=last if master is not None else _with_job(last, self._job),
             model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
-            workers=None if master is None else run.workers,
-            # The first event of a run has the time of its command, before it was the master.
-            is_beginning=master is not None
-            and (run.is_closed or run.began_at < run.last_event_at < master.since),
+            workers=None if master is None or is_beginning else run.workers,
+            is_beginning=is_beginning,
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
             notes=run.notes,
