@@ -28,7 +28,6 @@ from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
-from keras_models import light_backend
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 from requirements import light_backend, unavailable

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from in_process import InProcess
-from keras_models import light_backend
 from real_runs import Hptune, rows, states, trials, wait_for
+from requirements import light_backend
 
 pytestmark = pytest.mark.keras
 

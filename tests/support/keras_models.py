@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from attempts import Attempts
 from hptune.core.attempt import Cause
-
-
-def light_backend() -> str:
-    """Return the backend of Keras for small models: PyTorch's, where that is installed.
-
-    It compiles nothing, so that they train in a tenth of TensorFlow's time.
-    """
-    return "torch" if importlib.util.find_spec("torch") else "tensorflow"
-
 
 BUILD = """
 import keras
