@@ -23,7 +23,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # hptune's modules, which takes a fifth of its processor time.
 COMPILE := compileall -q tuner jobqueue tests/support
 
-.PHONY: demo clip-demo test test-slow test-docs test-versions test-oldest docs figures lint lines clean
+.PHONY: demo clip-demo test test-merge test-slow test-docs test-versions test-oldest docs figures lint lines clean
 
 # What studies with TensorFlow need: `make test` adds the packages of the tests to the same folder.
 $(VENV)/.runs: pyproject.toml
@@ -70,6 +70,14 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed .venv-torch/.installed
 	$(BIN)/python -m $(COMPILE)
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20 tests/$(ROOM)
+
+# Slow tests that must pass before a change is merged; most of their time is waiting. The contract of
+# a cluster on Grid Engine. The distributions and the example of a package of plug-ins: built, and
+# installed in environments of their own. The documentation's Python code, as a type checker sees it.
+test-merge: $(VENV)/.installed
+	$(BIN)/python -m $(COMPILE)
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m slow tests/batch_systems tests/test_wheel.py \
+		tests/examples/test_plugin_package.py tests/test_tuner_types.py
 
 # The code of the documentation, run as a reader would; a quarter of an hour.
 test-docs: $(VENV)/.installed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import itertools
 import os
 import shutil
@@ -31,6 +30,7 @@ from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
+from requirements import light_backend, unavailable
 from surroundings import make_known
 
 make_known()
@@ -53,8 +53,9 @@ BASE_IMAGE_SECONDS = 900
 LONG_FILES = (
     *("slurm", "training", "faults", "containers", "clusters", "examples", "batch_systems"),
     *("executors", "test_keras_tuner.py", "test_tuner.py", "cli", "worker", "samplers"),
+    *("master", "doctor", "test_doc_code.py", "test_optuna_scripts.py", "test_architecture.py"),
 )
-"""Rooms, and files outside of rooms, of which a process may take more than half a minute."""
+"""Rooms, and files outside of rooms, of which a file may take more than ten seconds."""
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -217,12 +218,8 @@ def warm_plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]
 
 @pytest.fixture(scope="session")
 def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Return a fork server that has imported Keras, on PyTorch where that is installed.
-
-    PyTorch compiles nothing, so that small models train in a tenth of TensorFlow's time.
-    """
-    backend = "torch" if importlib.util.find_spec("torch") else "tensorflow"
-    with _fork_server(tmp_path_factory, KERAS_MODEL, KERAS_BACKEND=backend) as server:
+    """Return a fork server that has imported Keras, on PyTorch where that is installed."""
+    with _fork_server(tmp_path_factory, KERAS_MODEL, KERAS_BACKEND=light_backend()) as server:
         yield server
 
 
@@ -289,11 +286,17 @@ def needs_slurm(nodeid: str) -> bool:
 
 
 class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
-    """Scheduling with one process for all tests that need a Slurm: only one can run at a time."""
+    """Scheduling with one process for all tests that need a Slurm: only one can run at a time.
+
+    So it is with each folder of `training`, whose files would each import Keras, or start fork
+    servers that do, in a process of their own.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        return "slurm" if needs_slurm(nodeid) else scope
+        if needs_slurm(nodeid):
+            return "slurm"
+        return str(Path(scope).parent) if scope.startswith("tests/training/") else scope
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -324,8 +327,6 @@ def one_slurm() -> Iterator[PrivateSlurm]:
     One at a time on this machine: where tests run side by side, the next module waits.
     """
     if why := missing():
-        from requirements import unavailable
-
         unavailable(f"the Slurm tests cannot run: {why}")
     with Path(tempfile.gettempdir(), f"hptune-test-slurm-{os.getuid()}").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -356,8 +357,6 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def one_grid_engine() -> Iterator[private_grid_engine.PrivateGridEngine]:
     """Return a private Grid Engine, or skip the test."""
     if why := private_grid_engine.missing():
-        from requirements import unavailable
-
         unavailable(f"the tests with Grid Engine cannot run: {why}")
     engine = private_grid_engine.PrivateGridEngine()
     try:
@@ -386,7 +385,6 @@ def grid_engine(
 def image() -> str:
     """Return the name of an image of this checkout, without a framework."""
     from real_containers import build_image, missing
-    from requirements import unavailable
 
     if why := missing():
         unavailable(f"the tests on containers cannot run: {why}")

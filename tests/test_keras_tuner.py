@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from child import answer_of
-from hptune import keras_tuner
+from hptune import Tuner, keras_tuner
 from in_process import InProcess
 from real_runs import Hptune, trials
+from requirements import light_backend
 
 LOOKED_AT = """
 import json, sys
-from hptune import keras_tuner
+from hptune import Tuner, keras_tuner
 
 print(json.dumps([hasattr(keras_tuner, "_mark"), "keras" in sys.modules]))
 """
@@ -110,7 +111,8 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     for name in ("oracle.json", "trial_0/trial.json"):
         (project / name).write_text("{}")
     own = ("--", "--tune", "--seed", "9")
-    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1", *own).wait()
+    options = ("--seed", "2", "--workers", "1", *own)
+    ended = hptune("run", "script.py", *options, KERAS_BACKEND=light_backend())
     assert ended.code == 0, ended.err
     assert "ARGUMENTS ['script.py', '--tune', '--seed', '9']" in ended.out
     assert "mine/untitled_project has 1 trial of KerasTuner, which this study does" in ended.err
@@ -260,3 +262,26 @@ def test_an_objective_has_the_direction_that_its_name_says(
     of_oracle = SimpleNamespace(name="val_f1_score", direction="min")
     with pytest.warns(UserWarning, match="optimised towards min, as the oracle says"):
         assert keras_tuner._objective(of_oracle) == "val_f1_score:min"
+
+
+@pytest.mark.parametrize(
+    ("heard", "said"),
+    [
+        ("interrupted before the study began", "interrupted before the study began"),
+        (
+            "interrupted: 1/2 trials. Continue with: a call",
+            "interrupted: 1/2 trials. The same script continues the study in out/one",
+        ),
+    ],
+)
+def test_an_interrupted_search_says_what_continues_it(
+    monkeypatch: pytest.MonkeyPatch, heard: str, said: str
+) -> None:
+    def fit(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt(heard)
+
+    monkeypatch.setattr(Tuner, "fit", fit)
+    tuner = keras_tuner.RandomSearch(lambda hp: hp, "val_loss", directory="out", project_name="one")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tuner.search([1.0], [1.0])
+    assert str(caught.value) == said

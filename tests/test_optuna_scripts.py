@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -29,14 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Choices for a categorical distribution:UserWarning"),
 ]
 
-Program = Callable[[Any], Any]
-PROGRAMS: dict[str, Program] = {}
-
-
-def program(function: Program) -> Program:
-    """Add a program, which gets the module `optuna` and is true if it did what it should."""
-    PROGRAMS[function.__name__] = function
-    return function
+SCRIPTS = sorted((Path(__file__).parent / "optuna_scripts").glob("*.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -50,418 +41,12 @@ def square(trial: Any) -> float:
     return float((x - 2) ** 2)
 
 
-def trained(optuna: Any, steps: range = range(6)) -> Callable[[Any], float]:
-    def objective(trial: Any) -> float:
-        rate = trial.suggest_float("rate", 1e-5, 1e-1, log=True)
-        for step in steps:
-            trial.report(1 - rate + step / 100, step)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return 1.0 - float(rate)
-
-    return objective
-
-
-@program
-def quadratic(optuna: Any) -> Any:
-    study = optuna.create_study()
-    study.optimize(square, n_trials=12)
-    return study.best_value == min(each.value for each in study.trials) and len(study.trials) == 12
-
-
-@program
-def all_kinds_of_suggestions(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        trial.suggest_uniform("drop", 0, 0.5)
-        trial.suggest_loguniform("rate", 1e-5, 1)
-        trial.suggest_discrete_uniform("q", 0, 1, 0.25)
-        depth = trial.suggest_int("depth", 1, 1e3, log=True)
-        even = trial.suggest_int("even", 2, 8, step=2)
-        assert trial.suggest_int("one", 3, 3) == 3
-        assert isinstance(depth, int)
-        assert even in (2, 4, 6, 8)
-        assert trial.suggest_float("drop", 0, 0.5) == trial.params["drop"]
-        return float(depth)
-
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=3, multivariate=True))
-    study.optimize(objective, n_trials=4, gc_after_trial=True, show_progress_bar=False)
-    return set(study.best_params) == {"drop", "rate", "q", "depth", "even", "one"}
-
-
-@program
-def choices_of_any_type(optuna: Any) -> Any:
-    allowed: dict[str, list[Any]] = {
-        "layers": [(16,), (32, 16)], "fit": [True, False], "cap": [None, 5, "auto"],
-        "loss": [square, max], "kind": ["a", None],
-    }  # fmt: skip
-
-    def objective(trial: Any) -> float:
-        chosen = {name: trial.suggest_categorical(name, each) for name, each in allowed.items()}
-        assert all(any(v is each for each in allowed[name]) for name, v in chosen.items())
-        return len(str(chosen))
-
-    study = optuna.create_study(direction="maximize")
-    study.optimize(objective, n_trials=5)
-    return all(value in allowed[name] for name, value in study.best_params.items())
-
-
-@program
-def define_by_run(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        if trial.suggest_categorical("model", ["svm", "forest"]) == "svm":
-            return float(trial.suggest_float("c", 1e-3, 1e3, log=True))
-        layers = trial.suggest_int("trees", 1, 3)
-        return float(sum(trial.suggest_int(f"depth_{i}", 1, 9) for i in range(layers)))
-
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-    study.optimize(objective, n_trials=10)
-    return all(("c" in t.params) == (t.params["model"] == "svm") for t in study.trials)
-
-
-@program
-def pruning_from_step_0(optuna: Any) -> Any:
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1)
-    study = optuna.create_study(direction="maximize", pruner=pruner)
-    study.optimize(trained(optuna), n_trials=15)
-    states = optuna.trial.TrialState
-    pruned = study.get_trials(deepcopy=False, states=[states.PRUNED])
-    complete = study.get_trials(states=(states.COMPLETE,))
-    assert 0 in study.trials[0].intermediate_values
-    return pruned and all(each.last_step > 0 for each in pruned) and len(complete) >= 3
-
-
-@program
-def halving(optuna: Any) -> Any:
-    pruners = optuna.pruners
-    makers = (
-        pruners.SuccessiveHalvingPruner(), pruners.HyperbandPruner(max_resource=9),
-        pruners.HyperbandPruner(), pruners.NopPruner(),
-    )  # fmt: skip
-    for pruner in makers:
-        study = optuna.create_study(direction="maximize", pruner=pruner)
-        study.optimize(trained(optuna, range(1, 10)), n_trials=4)
-    return all(each.state == optuna.trial.TrialState.COMPLETE for each in study.trials)
-
-
-@program
-def pruned_without_a_report(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        if trial.suggest_float("x", 0, 1) < 2:
-            raise optuna.exceptions.TrialPruned("useless")
-        return 1.0
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=3)
-    try:
-        return study.best_value is None
-    except ValueError:  # as no trial is complete
-        return {each.state.name for each in study.trials} == {"PRUNED"}
-
-
-@program
-def reports_and_never_asks(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        x = trial.suggest_float("x", 0, 1)
-        for fold in range(5):
-            trial.report(x, fold)
-        return float(x)
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=12)
-    return {each.state.name for each in study.trials} == {"COMPLETE"}
-
-
-@program
-def infinite_none_and_nan(optuna: Any) -> Any:
-    results = iter((float("inf"), None, float("nan"), 0.5))
-
-    def objective(trial: Any) -> Any:
-        trial.suggest_float("x", 0, 1)
-        return next(results)
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=4)
-    states = [each.state.name for each in study.trials]
-    return states == ["FAIL", "FAIL", "FAIL", "COMPLETE"] and study.best_value == 0.5
-
-
-@program
-def failures(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        if trial.number < 8:
-            raise ValueError(f"bad {trial.suggest_float('x', 0, 1)}")
-        raise KeyError("worse")
-
-    study = optuna.create_study()
-    with pytest.raises(KeyError, match="worse"):
-        study.optimize(objective, n_trials=20, catch=(ValueError,))
-    return [each.state.name for each in study.trials] == ["FAIL"] * 9
-
-
-@program
-def callbacks_and_attributes(optuna: Any) -> Any:
-    seen = []
-
-    def objective(trial: Any) -> float:
-        trial.set_user_attr("model", SimpleNamespace(number=trial.number))
-        assert trial.user_attrs["model"].number == trial.number
-        return square(trial)
-
-    def callback(study: Any, trial: Any) -> None:
-        seen.append(trial.user_attrs["model"].number)
-        if study.best_trial.number == trial.number:
-            study.set_user_attr("best", trial.user_attrs["model"])
-        if trial.number == 5:
-            study.stop()
-
-    study = optuna.create_study()
-    study.optimize(objective, callbacks=[callback])
-    return seen == [*range(6)] and study.user_attrs["best"].number == study.best_trial.number
-
-
-@program
-def callbacks_that_change_a_trial(optuna: Any) -> Any:
-    def callback(study: Any, trial: Any) -> None:
-        trial.params["x"] = trial.user_attrs["callback"] = 99
-
-    study = optuna.create_study()
-    study.optimize(square, n_trials=2, callbacks=[callback])
-    study.tell(study.ask(), 1.0).user_attrs["callback"] = 99
-    changed = [each for each in study.trials if 99 in {**each.params, **each.user_attrs}.values()]
-    return not changed
-
-
-@program
-def again_and_by_name(optuna: Any) -> Any:
-    storage = "sqlite:///results.db"
-    study = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
-    study.optimize(square, n_trials=3)
-    again = optuna.create_study(storage=storage, study_name="mine", load_if_exists=True)
-    again.optimize(square, n_trials=2)
-    with pytest.raises(optuna.exceptions.DuplicatedStudyError):
-        optuna.create_study(storage=storage, study_name="mine")
-    loaded = optuna.load_study(study_name=None, storage=storage)
-    assert optuna.get_all_study_names(storage) == ["mine"]
-    return len(loaded.trials) == 5 and loaded.best_value == study.best_value
-
-
-@program
-def storages(optuna: Any) -> Any:
-    kinds = optuna.storages
-    journal = kinds.JournalStorage(kinds.journal.JournalFileBackend("journal.log"))
-    for storage in (journal, kinds.RDBStorage("sqlite:///r.db"), kinds.InMemoryStorage()):
-        study = optuna.create_study(storage=storage)
-        study.optimize(square, n_trials=1, timeout=60)
-    return study.best_trial.duration.total_seconds() >= 0
-
-
-@program
-def asked_and_told(optuna: Any) -> Any:
-    study = optuna.create_study()
-    first = study.ask()
-    result = square(first)
-    other = study.ask()
-    square(other)
-    study.tell(first, result)
-    study.tell(other.number, state=optuna.trial.TrialState.FAIL)
-    study.tell(study.ask(), state=optuna.trial.TrialState.PRUNED)
-    study.tell(first, 3.0, skip_if_finished=True)
-    return [each.state.name for each in study.trials] == ["COMPLETE", "FAIL", "PRUNED"]
-
-
-@program
-def enqueued(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        first, _ = trial.suggest_categorical("c", [(1, 2), (3, 4)])
-        return square(trial) + float(first)
-
-    study = optuna.create_study()
-    study.enqueue_trial({"x": 2.0, "c": (3, 4)})
-    study.enqueue_trial({"x": 2.0, "c": (1, 2)})
-    study.optimize(objective, n_trials=2)
-    study.enqueue_trial({"x": 2.0, "c": (1, 2)}, skip_if_exists=True)
-    study.enqueue_trial({"x": 7.5})
-    study.optimize(objective, n_trials=1)
-    values = [(each.params["x"], each.params["c"]) for each in study.trials]
-    return values[:2] == [(2.0, (3, 4)), (2.0, (1, 2))] and values[2][0] == 7.5
-
-
-@program
-def several_objectives(optuna: Any) -> Any:
-    def objective(trial: Any) -> tuple[float, float]:
-        x = trial.suggest_float("x", 0, 2)
-        return x**2, x
-
-    study = optuna.create_study(directions=["minimize", "maximize"])
-    study.optimize(objective, n_trials=6)
-    frame = study.trials_dataframe(attrs=("number", "value", "params"))
-    assert [*frame.columns] == ["number", "values_0", "values_1", "params_x"]
-    return len(study.best_trials) == 6 and len(study.best_trials[0].values) == 2
-
-
-@program
-def grid(optuna: Any) -> Any:
-    space = {"x": [-1.0, 2.0], "n": [1, 2, 3]}
-    study = optuna.create_study(sampler=optuna.samplers.GridSampler(space))
-    study.optimize(lambda trial: square(trial) + trial.suggest_int("n", 1, 3))
-    return len(study.trials) == 6 and study.best_params == {"x": 2.0, "n": 1}
-
-
-@program
-def table_and_figures(optuna: Any) -> Any:
-    sampler = optuna.samplers.RandomSampler(seed=1)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(lambda trial: square(trial) + trial.suggest_int("n", 1, 3), n_trials=5)
-    frame = study.trials_dataframe(attrs=("number", "value", "params", "state"))
-    assert [*frame.columns] == ["number", "value", "params_n", "params_x", "state"]
-    assert {*frame["state"]} == {"COMPLETE"}
-    return set(optuna.importance.get_param_importances(study)) == {"x", "n"}
-
-
-@program
-def two_processes(optuna: Any) -> Any:
-    here, seen = os.getpid(), []
-
-    def objective(trial: Any) -> float:
-        trial.set_user_attr("pid", os.getpid())
-        trial.set_user_attr("own", trial.study.study_name)
-        if trial.number == 2:
-            os._exit(7)
-        if trial.number == 3:
-            raise LookupError("no")
-        return square(trial)
-
-    study = optuna.create_study(study_name="forked")
-    study.optimize(
-        objective, 6, n_jobs=2, catch=Exception, callbacks=[lambda _, t: seen.append(t.number)]
-    )
-    pids = {each.user_attrs["pid"] for each in study.trials}
-    states = [each.state.name for each in study.trials]
-    assert states == ["COMPLETE", "COMPLETE", "FAIL", "FAIL", "COMPLETE", "COMPLETE"]
-    return sorted(seen) == [*range(6)] and here not in pids and len(pids) == 6
-
-
-@program
-def most_trials_of_all_processes(optuna: Any) -> Any:
-    callback = optuna.study.MaxTrialsCallback(3, states=(optuna.trial.TrialState.COMPLETE,))
-    study = optuna.create_study(storage="sqlite:///shared.db", study_name="shared")
-    study.optimize(square, n_trials=50, callbacks=[callback])
-    return len(study.trials) == 3
-
-
-@program
-def again_with_the_best_configuration(optuna: Any) -> Any:
-    study = optuna.create_study()
-    study.optimize(square, n_trials=3)
-    assert square(study.best_trial) == study.best_value
-    assert square(optuna.trial.FixedTrial({"x": 3.0})) == 1.0
-    return len(pickle.loads(pickle.dumps(study)).trials) == 3
-
-
-@program
-def enqueued_for_several_jobs(optuna: Any) -> Any:
-    study = optuna.create_study()
-    study.optimize(square, n_trials=1)
-    for x in range(4):
-        study.enqueue_trial({"x": float(x)})
-    study.optimize(square, n_trials=4, n_jobs=2)
-    return sorted(each.params["x"] for each in study.trials[1:]) == [0.0, 1.0, 2.0, 3.0]
-
-
-@program
-def errors_of_its_own_in_several_jobs(optuna: Any) -> Any:
-    class Diverged(Exception):
-        def __init__(self, loss: float, step: int) -> None:
-            super().__init__(f"{loss} at step {step}")
-
-    def objective(trial: Any) -> float:
-        square(trial)
-        raise Diverged(2.0, 3)
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=2, n_jobs=2, catch=(Diverged,))
-    seen: list[int] = []
-    with pytest.raises(RuntimeError, match=r"2.0 at step 3"):
-        study.optimize(
-            objective, n_trials=1, n_jobs=2, callbacks=[lambda _, each: seen.append(each.number)]
-        )
-    return seen == [] and [each.state.name for each in study.trials] == ["FAIL"] * 3
-
-
-@program
-def an_error_in_several_jobs_that_is_not_caught(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        raise ValueError(square(trial))
-
-    study = optuna.create_study()
-    with pytest.raises((ValueError, RuntimeError)):
-        study.optimize(objective, n_trials=6, n_jobs=2, catch=RuntimeError)
-    return len(study.trials) < 6
-
-
-@program
-def choices_that_are_objects_of_the_script(optuna: Any) -> Any:
-    class Named:
-        def __repr__(self) -> str:
-            return "one"
-
-    def objective(trial: Any) -> float:
-        names.append(str(trial.suggest_categorical("named", [Named(), None])))
-        function = trial.suggest_categorical("function", functions)
-        assert function in functions
-        return float(function(1))
-
-    names: list[str] = []
-    functions = [lambda x: x, lambda x: -x]
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-    study.optimize(objective, n_trials=2)
-    study.optimize(objective, n_trials=2, n_jobs=2)
-    return {*names} <= {"one", "None"} and study.best_params["function"] in functions
-
-
-@program
-def a_grid_of_booleans(optuna: Any) -> Any:
-    study = optuna.create_study(sampler=optuna.samplers.GridSampler({"is": [True, False]}))
-    study.optimize(lambda trial: trial.suggest_categorical("is", [True, False]), n_trials=2)
-    return sorted(trial.params["is"] is True for trial in study.trials)
-
-
-@program
-def steps_that_are_reported_twice(optuna: Any) -> Any:
-    def objective(trial: Any) -> float:
-        for step, value in ((0, 1.0), (1, 2.0), (1, 3.0), (0, 4.0)):
-            trial.report(value, step)
-        assert trial.datetime_start is not None
-        return square(trial)
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=1)
-    return study.trials[0].intermediate_values == {0: 1.0, 1: 2.0} and optuna.__version__
-
-
-@program
-def attributes_of_any_name(optuna: Any) -> Any:
-    study = optuna.create_study()
-    study.set_user_attr("ü/" * 200, [1])
-    study.user_attrs["ü/" * 200].append(2)
-    trial = study.ask()
-    square(trial)
-    assert study.trials[0].user_attrs.keys().isdisjoint({"later"})
-    trial.set_user_attr("later", 3)
-    return study.trials[0].user_attrs["later"] == 3 and study.user_attrs == {"ü/" * 200: [1]}
-
-
-@program
-def studies_without_names(optuna: Any) -> Any:
-    storage = "sqlite:///several.db"
-    first = optuna.create_study(storage=storage, study_name="study-2")
-    names = {optuna.create_study(storage=storage).study_name for _ in range(2)}
-    return len(names | {first.study_name}) == 3
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_script_runs_with_one_changed_import(name: str) -> None:
-    assert PROGRAMS[name](hptune.optuna)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda each: each.stem)
+def test_a_script_runs_with_one_changed_import(script: Path) -> None:
+    before, of_optuna, after = script.read_text().partition("\nimport optuna\n")
+    assert of_optuna
+    changed = f"{before}\nimport hptune.optuna as optuna\n{after}"
+    exec(compile(changed, script, "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize(
@@ -502,6 +87,33 @@ def test_a_trial_declares_what_others_have_declared() -> None:
         UsageError, match=r"x is .* of Float.*low=-10.0.*; this trial allows Float.*low=20.0"
     ):
         study.optimize(lambda trial: trial.suggest_float("x", 20, 30), n_trials=1)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_enqueued_value_that_does_not_fit_is_not_tried(is_known: bool) -> None:
+    def objective(trial: Any) -> float:
+        assert trial.suggest_categorical("kind", ["a", "b"]) in ("a", "b")
+        return square(trial) + [1, 2, 3].index(trial.suggest_int("n", 1, 3))
+
+    study = hptune.optuna.create_study()
+    if is_known:
+        study.optimize(objective, n_trials=1)
+    study.enqueue_trial({"x": 99.0, "kind": "c", "n": 2.0})
+    with (
+        pytest.warns(UserWarning, match=r"x is 99.0; allowed is -10.0..10.0. The study suggests"),
+        pytest.warns(UserWarning, match="kind is 'c'"),
+    ):
+        study.optimize(objective, n_trials=1)
+    study.optimize(objective, n_trials=1)
+    tried = study.trials[int(is_known)].params
+    assert abs(tried["x"]) <= 10
+    assert tried["n"] == 2
+
+
+def test_a_step_is_not_negative() -> None:
+    trial = hptune.optuna.create_study().ask()
+    with pytest.raises(ValueError, match="the step is -1; steps begin at 0"):
+        trial.report(1.0, -1)
 
 
 @pytest.mark.parametrize("is_pruned", [False, True])
@@ -600,7 +212,8 @@ def grid_study() -> Any:
     )
 
 
-def test_the_trial_of_a_killed_script_is_tried_by_the_next_one() -> None:
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_trial_of_a_killed_script_is_tried_by_the_next_one(asks: bool) -> None:
     def killed(trial: Any) -> float:
         if trial.number == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -613,6 +226,9 @@ def test_the_trial_of_a_killed_script_is_tried_by_the_next_one() -> None:
     script.join()
     study = grid_study()
     assert [each.state for each in study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+    for _ in range(2 if asks else 0):
+        trial = study.ask()
+        study.tell(trial, square(trial))
     study.optimize(square)
     assert sorted(each.params["x"] for each in study.trials) == [1.0, 2.0, 3.0]
     assert {each.state for each in study.trials} == {TrialState.COMPLETE}

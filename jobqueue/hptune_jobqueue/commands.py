@@ -428,16 +428,13 @@ class Slurm:
         self, command: list[str], script: str = "", *, timeout_seconds: float = ANSWER_SECONDS
     ) -> subprocess.CompletedProcess[str]:
         self._count_call()
+        # A job inherits what sbatch has, such as the user's language.
+        own = _defaults(script) if script else {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
         try:
             return subprocess.run(
                 command,
                 input=script,
-                env={
-                    **outside_environment(),
-                    **_defaults(script),
-                    "SLURM_TIME_FORMAT": "%s",
-                    "LC_ALL": "C",
-                },
+                env={**outside_environment(), **own},
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
@@ -465,7 +462,7 @@ def outside_environment() -> dict[str, str]:
     job wait for cores that it never gets.
     """
     commands = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SCANCEL_")
-    options = (*commands, "HPTUNE_WORKER_")
+    options = (*commands, "HPTUNE_WORKER_", "HPTUNE_MASTER_")
     return {
         name: value
         for name, value in os.environ.items()

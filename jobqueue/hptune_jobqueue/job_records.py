@@ -43,6 +43,7 @@ class JobRecord:
         unshown_since: When it was submitted; None once Slurm has shown it.
         limit_at: When its walltime ends; None if unknown.
         unjoined_since: Since when it runs without a worker that takes trials; None if it does not.
+        avoids: The nodes on which Slurm was told not to start it, beside those of its shape.
     """
 
     job: Job
@@ -56,6 +57,7 @@ class JobRecord:
     unshown_since: float | None = None
     limit_at: float | None = None
     unjoined_since: float | None = None
+    avoids: frozenset[str] = frozenset()
 
     @property
     def is_delayed(self) -> bool:
@@ -85,7 +87,8 @@ class JobRecord:
         if job.state in ALIVE:
             self.is_cancelled = False  # requeued by hand, or not cancelled after all
         self.unshown_since = None
-        self.job = job if job.node else replace(job, node=self.job.node)
+        keeps_node = not job.node and job.state is not JobState.PENDING  # else it was requeued
+        self.job = replace(job, node=self.job.node) if keeps_node else job
         if job.state is JobState.RUNNING and job.ends_at is not None:
             self.limit_at = job.ends_at
         if job.state is not JobState.ENDING:

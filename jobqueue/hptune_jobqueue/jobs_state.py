@@ -72,7 +72,6 @@ class JobsState:
         self._joined: list[Job] = []
         self._live: Sequence[LiveJob] = ()
         self._excluded: frozenset[str] = frozenset()
-        self._of_pending: frozenset[str] = frozenset()
         self._excluded_of_pending: frozenset[str] = frozenset()
         self._found: dict[str, str] = {}
         self._unjoined: frozenset[str] = frozenset()
@@ -212,11 +211,12 @@ class JobsState:
     def settled(self) -> list[Instruction]:
         """All that a poll has led to is done; `failure` may be set now."""
         self.has_taken_over = True
-        self._of_pending = self._excluded_of_pending
         alive = self._records.alive()
         if self._refusals and not alive:
             self.failure = SubmissionError("; ".join(self._refusals))
-        pending = (each for each in alive if each.job.state is JobState.PENDING)
+        pending = [each for each in alive if each.job.state is JobState.PENDING]
+        for each in pending:
+            each.avoids = self._excluded_of_pending
         self._cancel(each for each in pending if self._of(each.job.name).is_given_up)
         health = [self._health[shape] for shape in self.kinds.shapes]
         if all(each.is_given_up for each in health) and not self._records.alive():
@@ -378,11 +378,9 @@ class JobsState:
 
     def _exclude_from_pending(self) -> None:
         """Have Slurm start the pending jobs on no excluded node, unless it knows that already."""
-        if self._excluded == self._of_pending:
-            return
         for record in self._records.alive():
             job = record.job
-            if job.state is JobState.PENDING:
+            if job.state is JobState.PENDING and record.avoids != self._excluded:
                 given = self.kinds[job.name].shape.excluded
                 self._orders.append(Exclude(job.id, tuple(sorted(self._excluded.union(given)))))
         self._excluded_of_pending = self._excluded

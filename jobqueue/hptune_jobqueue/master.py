@@ -183,6 +183,11 @@ def notice_seconds() -> float | None:
     return None if given is None else float(given)
 
 
+def restarts(environment: Mapping[str, str]) -> int:
+    """Return how often Slurm has put the job of an environment back into its queue."""
+    return int(environment.get("SLURM_RESTART_COUNT") or 0)
+
+
 class RequeueInquiry:
     """Finds out from Slurm, in a thread, whether this process's job is requeued.
 
@@ -199,7 +204,7 @@ class RequeueInquiry:
 
     def __init__(self, seconds: float, environment: Mapping[str, str] = os.environ) -> None:
         self._job = environment.get("SLURM_JOB_ID", "")
-        self._restarts = int(environment.get("SLURM_RESTART_COUNT") or 0)
+        self._restarts = restarts(environment)
         self._end = time.monotonic() + seconds
         self.answer: RequeueOutcome | None = None
         self._refusal = ""

@@ -17,7 +17,7 @@ import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
 from hptune.ask_tell.opening import MasterWaitsError
-from hptune.ask_tell.session import MasterRunsError, Session
+from hptune.ask_tell.session import Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
@@ -50,6 +50,7 @@ from hptune.storage.asking import new_request
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
 from hptune.storage.ledger.codec import encode_event
+from hptune.storage.turn import MasterRunsError
 from in_process import InProcess
 from thread_masters import ThreadMaster, beside, result, until
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 
 import hptune
 from asked_studies import Clock, opened
-from hptune.ask_tell import followed, session
+from hptune.ask_tell import calls, followed, session
 from hptune.ask_tell.calls import PublishedCalls
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
@@ -141,6 +142,20 @@ def test_who_is_interrupted_while_it_publishes_gets_no_trial(
     assert begun(path) == 1
 
 
+def test_a_killed_program_gets_no_trial(path: Path) -> None:
+    one = opened(path)
+    with StudyDirectory(path).acquire(is_brief=True):
+        killed = multiprocessing.get_context("fork").Process(
+            target=lambda: hptune.open_study(path).ask()
+        )
+        killed.start()
+        until(lambda: (path / "requests").read_text().endswith("}\n"))
+        killed.kill()
+        killed.join()
+    one.ask()
+    assert begun(path) == 1
+
+
 def test_a_withdrawn_call_does_not_happen_however_much_follows(path: Path) -> None:
     one, file = opened(path), StudyDirectory(path).requests
     one.ask()
@@ -149,6 +164,26 @@ def test_a_withdrawn_call_does_not_happen_however_much_follows(path: Path) -> No
     file.answer([RequestAnswer("a", "")])
     one.ask()
     assert begun(path) == 2
+
+
+def test_the_file_of_calls_begins_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_later", lambda _: float("inf"))  # the waiting takes no lock
+    monkeypatch.setattr(calls, "UNANSWERED_SECONDS", float("inf"))
+    monkeypatch.setattr("hptune.storage.requests._MOST_BYTES", 4000)
+    one, other = opened(path, trials=24), hptune.open_study(path)
+    file, sizes = path / "requests", [0]
+    for _ in range(12):
+        with StudyDirectory(path).acquire(is_brief=True):
+            thread = threading.Thread(target=other.ask, daemon=True)
+            thread.start()
+            until(lambda: file.stat().st_size > sizes[-1])
+        one.ask()
+        thread.join(10.0)
+        assert not thread.is_alive()
+        sizes.append(file.stat().st_size)
+    assert sizes != sorted(sizes)
+    assert max(sizes) < 6000
+    assert begun(path) == 24
 
 
 def test_a_call_too_long_to_publish_waits_for_the_lock(

@@ -19,6 +19,7 @@ from hptune.clusters.batch_jobs import in_batch_jobs
 from hptune.config.settings import StudySettings
 from hptune.testing.clusters import ClusterSuite
 from hptune.testing.executor_driver import Stage, open_stage
+from in_process import InProcess, signals_kept
 from private_grid_engine import QUEUE, PrivateGridEngine
 from real_runs import Hptune, Started, rows, states, wait_for
 from slurm_studies import finish, go, model, reached
@@ -146,21 +147,24 @@ def test_jobs_that_wait_are_told_of_once_and_the_study_begins_when_they_start(
     ids=["refused", "no size", "walltime", "too large", "setup"],
 )
 def test_what_cannot_work_is_said_and_leaves_nothing(
-    hptune: Hptune,
+    cli: InProcess,
     grid_engine: PrivateGridEngine,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     changes: dict[str, Any],
     options: tuple[object, ...],
     code: int,
     words: str,
 ) -> None:
-    configure(hptune, monkeypatch, **changes)
-    model(hptune, epochs=1, seconds=0.0)
-    ended = start(hptune, "--trials", 4, *options).wait()
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    with signals_kept():
+        import dask_jobqueue  # noqa: F401  # its defaults would go with the changes
+    place = ("--cluster", "sge", "--study", "study")
+    with dask.config.set({f"jobqueue.sge.{k}": v for k, v in {**JOB, **changes}.items()}):
+        ended = cli("run", "model.py", *place, "--trials", 4, *options)
     assert (ended.code, words in ended.err) == (code, True), ended.err
     assert "Traceback" not in ended.err
     assert ("no such module" in ended.err) == (code == 1)
+    assert grid_engine.jobs() == {}
 
 
 @pytest.mark.slow

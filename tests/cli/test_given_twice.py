@@ -65,4 +65,4 @@ def test_an_object_of_json_has_a_name_once(cli: InProcess) -> None:
     cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
     ended = cli(*RUN, "--try", '{"x": 0.1, "x": 0.2}')
     assert (ended.code, ended.out) == (2, "")
-    assert "an object has a name twice: x, x; name each once" in ended.err
+    assert "an object gives x twice; give it once" in ended.err

@@ -80,10 +80,12 @@ def test_what_cannot_be_noted_is_refused(cli: InProcess) -> None:
         (("--trial", 99, "x"), 2, "there is no trial 99; the trials are 0 to "),
         (("--tag", "two words"), 2, "a tag is 'two words'; it must be one word"),
         (("a" * 10_001,), 2, "the note has 10001 characters; allowed are 1 to 10000"),
-        (("one", "two"), 2, "write the note in quotes, as one NOTE"),
+        (("one", "two"), 2, "2 are given; write the note in quotes, as one NOTE"),
     ):
         ended = cli("note", study, *words)
         assert (ended.code, message in ended.err) == (code, True), ended.err
+    ended = cli("note", cli.directory / "none", "words")
+    assert "none; write the note in quotes" in ended.err
     assert Study(study).view().notes == []
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +97,24 @@ def test_others_studies_are_not_changed_and_their_code_is_not_run(
         assert (ended.code, helps in ended.err) == (2, True), ended
     assert state(study) == before
     assert not (cli.directory / "mark").exists()
+
+
+@pytest.mark.parametrize("command", ["status", "resume --trials 99", "dashboard"])
+def test_a_study_that_may_not_be_read_says_who_can_allow_it(
+    cli: InProcess, study: Path, command: str
+) -> None:
+    study.chmod(0)
+    no_rights = "-dac_override,-dac_read_search"  # of root
+    as_others = ["setpriv", f"--bounding-set={no_rights}"] if os.geteuid() == 0 else []
+    tried = [*as_others, sys.executable, "-m", "hptune", *line(command)]
+    ended = subprocess.run(tried, cwd=cli.directory, capture_output=True, text=True, check=False)
+    study.chmod(0o755)
+    assert ended.returncode == 1
+    assert re.fullmatch(
+        r"Error: \S+ cannot be used: this user may not read \S*study\. "
+        r"Have its owner allow it \(`chmod -R go\+rX`\), then try again\n",
+        ended.stderr,
+    ), ended.stderr
 
 
 @pytest.mark.parametrize("command", [*READING, "note words", "stop", *RUNNING])

@@ -328,6 +328,32 @@ def test_a_status_says_that_the_next_master_still_reads_the_model(cli: InProcess
             assert state_in(cli("status", "study").out).endswith(waits)
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["trials study", "trials study --json", "show study 5", "show study 5 --json",
+     "export study", "export study --format json", "status study", "status study --json"],
+)  # fmt: skip
+def test_no_trial_runs_and_no_hour_passes_while_the_next_master_reads_the_model(
+    cli: InProcess, words: str
+) -> None:
+    """Trial 5 ran when the last master was killed, long ago."""
+
+    def shown() -> list[str]:
+        lines = cli(*words.split()).out.splitlines()
+        told = r'state|trial 5 |  "(state|master)"|    "(host|pid|since)"|  }'
+        return [line for line in lines if not re.match(told, line)]
+
+    directory = typical(cli.directory / "study")
+    opened = StudyOpened(1.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    joined = WorkerJoined(1.0, "old", "n1", Capacity(cpus=(0,)))
+    with Ledger.open(directory) as ledger:
+        ledger.append([opened, joined, StudyClosed(2.0)])
+    before = shown()
+    with directory.acquire():
+        assert [line for line in shown() if line not in before] == []
+        assert "\ntrial 5 continues when the model is read\n" in cli("status", "study").out
+
+
 def test_the_dashboard_waits_for_a_study_that_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,7 @@ class TestLocalWorkers(ClusterSuite):
 
 class TestWorkerProcesses(ClusterSuite):
     def cluster(self, settings: StudySettings, study: Path) -> Cluster:
-        cluster: Cluster = plugin().WorkerProcesses(settings, study, count=2)
+        cluster: Cluster = plugin().WorkerProcesses(settings, study, cores=2)
         return cluster
 
 

@@ -341,7 +341,7 @@ def trial_pid(hptune: Hptune, study: Path) -> int:
 
 
 def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
-    scheduler: RealScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune, cli: InProcess
 ) -> None:
     # Names of its own: a worker that an interrupted run of this test left holds locks.
     gpus = tuple(f"GPU-{os.getpid()}-{each}" for each in "ab")
@@ -360,7 +360,7 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
     wait_for(lambda: reached(hptune.study("first"), 1), "the first study to run")
     second = running("second", "go")
     wait_for(lambda: waits(hptune.study("second")), "an attempt of the second study to wait")
-    status = hptune("status", hptune.study("second"))
+    status = cli("status", hptune.study("second"))
     assert "waits for cores or GPUs that another study holds" in status.out
     (hptune.directory / "go").touch()
     for run in (first, second):
@@ -409,13 +409,13 @@ def test_a_worker_with_another_version_is_refused_with_both_named(
     assert run.wait().code == 130
 
 
-def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
-    model = model_of(hptune)
-    unreachable = hptune("run", model, "--connect", "tls://127.0.0.1:9", "--study", hptune.study())
+def test_a_scheduler_that_is_not_there_is_said_at_once(cli: InProcess) -> None:
+    model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    unreachable = cli("run", model, "--connect", "tls://127.0.0.1:9", "--study", cli.study())
     assert unreachable.code == 1
     assert "no Dask scheduler answers at tls://127.0.0.1:9" in unreachable.err
-    assert not hptune.study().exists()
-    late = hptune("worker", "tls://127.0.0.1:9", "--death-timeout", "1s")
+    assert not cli.study().exists()
+    late = cli("worker", "tls://127.0.0.1:9", "--death-timeout", "1s")
     assert (late.code, "waiting for a scheduler" in late.out) == (1, True)
     assert "no scheduler answered" in late.err
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from hptune.core.messages import Suggested, UserRequested
+from hptune.core.user_requests import UserAction
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger, LedgerReader
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 
@@ -29,6 +34,7 @@ def objective(hp, trial):
 """
 
 EXECUTOR = """
+from hptune.clusters.local import LocalWorkers
 from hptune.config.places import ClusterRow
 from hptune.core.kinds import whole_number
 from hptune.core.table import option
@@ -44,7 +50,23 @@ NODES = (option("nodes", whole_number(1), "the number of nodes"),)
 HERE = ClusterRow(
     name="here", summary="here", factory="hptune.clusters.local:LocalWorkers", is_local=True
 )
+class Again(LocalWorkers):
+    was_requeued = True
+
 FAR = ClusterRow(name="far", summary="far", factory=broken, chosen_by="nodes", options=NODES)
+"""
+
+CLUSTER = """
+from dataclasses import replace
+from hptune.clusters.local import LocalWorkers
+
+class Near(LocalWorkers):
+    def __init__(self, settings, study, *, metres=1):
+        super().__init__(replace(settings, executor="joblib"), study)
+        self._metres = metres
+
+    def text(self, layout):
+        return f"{self._metres} metres away"
 """
 
 
@@ -52,42 +74,62 @@ def test_a_cluster_is_named_and_found_again_after_ctrl_c(hptune: Hptune) -> None
     shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
     model = hptune.file("model.py", MODEL.format(here=str(hptune.directory)))
     arguments = ("--objective", "score:max", "--trials", 3, "--seed", 1, "--search", "random")
-    cluster = ("--cluster", "worker_processes:WorkerProcesses", "--option", "cluster.count=2")
+    cluster = ("--cluster", "worker_processes:WorkerProcesses", "--option", "cluster.cores=2")
     run = hptune.start("run", model, *arguments, *cluster, "--study", hptune.study())
     wait_for((hptune.directory / "ran-1").exists, "the second trial to run")
     run.interrupt()
     ended = run.wait()
     assert ended.code == 130, ended
-    assert "on at most 2 workers of 1 cores" in ended.err
+    assert "on at most 1 workers of 2 cores" in ended.err
     wait_for(lambda: not hptune.processes(), "all processes to end")
     (hptune.directory / "go").touch()
     again = hptune("resume", hptune.study())
     assert again.code == 0, again
-    assert "on at most 2 workers" in again.err
+    assert "on at most 1 workers of 2 cores" in again.err
     assert (hptune.directory / "ran-2").exists()
     wait_for(lambda: not hptune.processes(), "all processes to end")
 
 
-def test_a_cluster_is_given_in_python_and_stored_with_the_study(hptune: Hptune) -> None:
-    shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
-    ended = hptune.script(
+def test_a_cluster_is_given_in_python_and_stored_with_the_study(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("given_in_python.py", CLUSTER)
+    monkeypatch.syspath_prepend(cli.directory)
+    ended = cli.script(
         """
         import hptune
-        from worker_processes import WorkerProcesses
+        from given_in_python import Near
 
         def objective(hp, trial):
             return hp.Float("x", 0.0, 1.0)
 
-        if __name__ == "__main__":
-            own = {"cluster": WorkerProcesses, "options": {"cluster.cores": 2}}
-            hptune.Tuner(objective, trials=1, directory="study", seed=1, **own).fit()
-            again = hptune.Tuner(objective, trials=2, directory="study", resume=True).fit()
-            print(len(again.trials))
+        own = {"cluster": Near, "options": {"cluster.metres": 2}}
+        hptune.Tuner(objective, trials=1, directory="study", seed=1, **own).fit()
+        again = hptune.Tuner(objective, trials=2, directory="study", resume=True).fit()
+        print(len(again.trials))
         """
-    ).wait()
+    )
     assert ended.code == 0, ended
     assert ended.out.splitlines()[-1] == "2"
-    assert ended.err.count("on at most 1 workers of 2 cores") == 2
+    assert ended.err.count("2 metres away") == 2
+
+
+def test_a_pause_lasts_when_a_batch_system_starts_the_master_again(hptune: Hptune) -> None:
+    hptune.file("mine.py", EXECUTOR)
+    model = hptune.file("model.py", MODEL.format(here=str(hptune.directory)))
+    where = ("--cluster", "mine:Again", "--study", hptune.study())
+    assert hptune("run", model, "--objective", "score:max", "--trials", 1, *where).code == 0
+    paused = UserRequested(time.time(), "p", UserAction.PAUSE, "ada")
+    with Ledger.open(StudyDirectory(hptune.study())) as ledger:
+        ledger.append([paused], facts={"ended": None})  # and then its node failed
+    (hptune.directory / "go").touch()
+    run = hptune.start("resume", hptune.study(), "--trials", 2)
+    by = "; paused by ada: no trial starts until hptune resume "
+    wait_for(lambda: by in hptune("status", hptune.study()).out, "the next master")
+    assert "new trials start again" in hptune("resume", hptune.study()).out
+    assert run.wait().code == 0
+    kinds = [type(each) for each in LedgerReader(StudyDirectory(hptune.study())).events()]
+    assert kinds[::-1].index(Suggested) < kinds[::-1].index(UserRequested), "none before that"
 
 
 def test_an_executor_of_ones_own_runs_the_trials(cli: InProcess) -> None:

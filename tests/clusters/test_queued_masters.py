@@ -16,6 +16,7 @@ import pytest
 from commands import Commands
 from fake_study import trial
 from hptune.clusters.jobs import jobs_name
+from hptune.clusters.slurm_jobs import SlurmWorkers
 from hptune.clusters.slurm_master import Masters, handover
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
@@ -95,6 +96,8 @@ def folder_page_of(study: Path) -> FolderPage:
         (STOPPED, "PENDING", "queued"),  # after `hptune resume --detach`
         (STOPPED, "", "stopped"),
         (None, "PENDING", "queued"),  # after its node failed
+        (None, "RUNNING", "queued"),  # and Slurm has started it again
+        (None, "COMPLETING", "queued"),  # or is about to put it into the queue
         (None, "", "master gone"),
         (HANDED_OVER, None, "queued"),
         (STOPPED, None, "stopped"),
@@ -140,6 +143,8 @@ def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
         (STOPPED, "RUNNING", 9.0, 4),
         (STOPPED, "RUNNING", -9.0, 0),  # it has ended, and its job ends
         (STOPPED, "", 9.0, 0),
+        (None, "RUNNING", -9.0, 4),  # started again after its node failed
+        (None, "", -9.0, 0),
     ],
 )
 def test_wait_waits_for_a_master_in_the_queue(
@@ -280,6 +285,18 @@ def test_a_second_master_is_refused_while_a_job_waits_to_be_it(
     assert "cancel that job first with `hptune stop" in said
 
 
+def test_a_master_is_not_kept_off_by_its_own_job(
+    cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some sites keep squeue's answers for a while: it may still show the job as pending."""
+    study = detached(cli)
+    stored(study, ended=HANDED_OVER)
+    shown(commands, study, "PENDING")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    ended = cli("resume", "study")
+    assert (ended.code, "the model file" in ended.err) == (2, True), "there is none"
+
+
 def test_a_study_that_was_stopped_while_its_master_waits_is_not_queued(
     cli: InProcess, commands: Commands
 ) -> None:
@@ -330,6 +347,23 @@ def test_a_killed_master_leaves_jobs_that_hold_their_cores(
     assert "hptune stop study cancels them" in status
     stopped = cli("stop", "study", "--trial", 5)
     assert (stopped.code, "`hptune stop" in stopped.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "was_requeued"),
+    [
+        ({}, False),
+        ({"SLURM_RESTART_COUNT": "1"}, False),  # a run in a job of the user's
+        ({MASTER_NOTICE: "60"}, False),  # after `hptune resume --detach`
+        ({MASTER_NOTICE: "60", "SLURM_RESTART_COUNT": "1"}, True),
+    ],
+)
+def test_a_master_knows_whether_slurm_has_started_it_again(
+    monkeypatch: pytest.MonkeyPatch, given: Mapping[str, str], *, was_requeued: bool
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert SlurmWorkers.was_requeued.fget(Mock()) is was_requeued  # type: ignore[attr-defined]
 
 
 def test_a_hand_over_names_the_job_that_continues(

@@ -69,7 +69,7 @@ def test_texts_that_are_not_configurations_are_refused(text: str, words: str) ->
         (
             "points.csv",
             "lr,n, lr\n1,2,3\n",
-            "points.csv: the first line has a name twice: lr, n, lr",
+            "points.csv: the first line gives lr twice; give it once",
         ),
         ("points.csv", f"lr\n1\n{'1' * 200_000}\n", "line 2: field larger than field limit"),
         ("points.json", "[" * 100_000, "is not valid JSON: (maximum recursion|Stack)"),

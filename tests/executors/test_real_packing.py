@@ -9,6 +9,7 @@ import sqlite3
 
 import pytest
 
+from in_process import InProcess
 from real_runs import Hptune
 
 WAITING = """
@@ -26,7 +27,7 @@ WAITING = """
 """
 
 
-def test_trials_that_wait_share_cores(hptune: Hptune) -> None:
+def test_trials_that_wait_share_cores(hptune: Hptune, cli: InProcess) -> None:
     hptune.file("model.py", WAITING)
     cores = len(os.sched_getaffinity(0))
     trials = 6 * cores
@@ -45,11 +46,11 @@ def test_trials_that_wait_share_cores(hptune: Hptune) -> None:
     assert "trials share a core (each uses" in last["why"]
     if cores > 1:
         assert {each["cores"] for each in metrics} == {1, cores}
-    status = hptune("status", "s")
+    status = cli("status", "s")
     assert f"packed   {last['why']}"[:40] in status.out
 
 
-def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune) -> None:
+def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune, cli: InProcess) -> None:
     hptune.file("model.py", WAITING.replace("range(1, 13)", "range(1, 8)"))
     cores = len(os.sched_getaffinity(0))
     arguments = ("--trials", 3 * cores, "--search", "tpe", "--study", "s")
@@ -59,7 +60,7 @@ def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune) -> No
     with contextlib.closing(sqlite3.connect(hptune.directory / "s" / "study.db")) as database:
         held = [json.loads(d) for (d,) in database.execute("SELECT devices FROM attempts")]
     assert {each["cpu_share"] for each in held} == {1.0}
-    assert "packed" not in hptune("status", "s").out, "no trial shared a core"
+    assert "packed" not in cli("status", "s").out, "no trial shared a core"
 
 
 @pytest.mark.slow

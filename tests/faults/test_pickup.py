@@ -11,9 +11,9 @@ import pytest
 
 from in_process import InProcess
 from real_runs import Hptune, rows, states, trials, wait_for
+from requirements import light_backend
 
-pytestmark = pytest.mark.tensorflow
-
+pytestmark = pytest.mark.keras
 
 MODEL = """
 import os, pathlib, time
@@ -23,6 +23,10 @@ import numpy as np
 OBJECTIVE, EPOCHS = "val_loss", 6
 
 class Slow(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        with open("begun", "a") as file:
+            file.write(str(epoch))
+
     def on_epoch_end(self, epoch, logs=None):
         while epoch == 3 and not pathlib.Path("go").exists():
             time.sleep(0.05)
@@ -81,8 +85,10 @@ def result_of_a_whole_run(cli: InProcess, model: Path) -> tuple[object, ...]:
 def test_a_trial_goes_on_from_its_last_epoch(hptune: Hptune, cli: InProcess, how: str) -> None:
     model = hptune.file("model.py", MODEL)
     whole = result_of_a_whole_run(cli, model)
-    study = hptune.study()
-    started = hptune.start("run", model, *RUN, "--study", study)
+    study, begun = hptune.study(), hptune.directory / "begun"
+    begun.unlink(missing_ok=True)
+    backend = light_backend()
+    started = hptune.start("run", model, *RUN, "--study", study, KERAS_BACKEND=backend)
     kept = study / "trials" / "0" / "resume" / "3.ckpt"
     wait_for(kept.exists, "a checkpoint")
     wait_for(lambda: len(steps(study)) >= 3, "the reports")
@@ -103,6 +109,7 @@ def test_a_trial_goes_on_from_its_last_epoch(hptune: Hptune, cli: InProcess, how
         assert states(study) == ({"RUNNING": 1} if how == "kill the master" else {"WAITING": 1})
         assert cli("resume", study).code == 0
     assert result(study) == whole
+    assert begun.read_text().count("0") == 1, "it began again"
     second = [step for attempt, step in steps(study) if attempt == 1]
     assert second[0] >= 4
     assert second[-1] == 6

@@ -18,7 +18,6 @@ WAYS = {
     "nan": "return float('nan')",
     "inf": "return {'value': float('inf')}",
     "reports nan": "trial.report(2, value=float('nan'))",
-    "too long": "time.sleep(600)",
     "loud": "print('x' * 50 + '\\n', end='') or [print('y' * 50) for _ in range(50_000)]",
     "returns text": "return 'good'",
     "garbles": "garble(); time.sleep(600)",
@@ -78,9 +77,7 @@ def model_text() -> str:
 
 def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", model_text())
-    ended = hptune(
-        "run", model, "--search", "grid", "--study", hptune.study(), "--trial-timeout", "30"
-    )
+    ended = hptune("run", model, "--search", "grid", "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert f"the grid has {len(WAYS)} configurations" in ended.err
 
@@ -104,7 +101,6 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
         "closes": "its process exited with status 1 and gave no result",
         "large step": "ValueError: the step is 9223372036854775808; allowed are 0 to 2**63 - 1",
         "large error": "ValueError: \\udc80\\0" + "x" * 298,
-        "too long": "ran longer than the 30 s allowed",
         "returns text": "objective() returned 'good'; allowed are a number, a dict of metrics "
         "such as {'value': 0.93}, or a list of them, whose mean is taken",
     }
@@ -144,7 +140,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
 
     # All of it can be read.
     text = cli("status", "study").out
-    for word in ("5 complete, 14 failed", "SIGSEGV", "hptune show study "):
+    for word in ("5 complete, 13 failed", "SIGSEGV", "hptune show study "):
         assert word in text
     plain = json.loads(cli("status", "study", "--json").out)
     # Failures whose texts differ in numbers alone are of one kind; long texts are cut.
@@ -160,6 +156,26 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
     assert json.loads(kept, parse_constant=refuse)["trial"] == found["other nan"]["number"]
     links = {path.name for path in (hptune.study() / "best" / "checkpoint").iterdir()}
     assert links == {"dangling", "system"}
+
+
+def test_a_trial_that_takes_too_long_fails_with_that_reason(cli: InProcess) -> None:
+    model = cli.file(
+        "model.py",
+        """
+        import time
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            while trial.number == 0 and not trial.should_stop():
+                time.sleep(0.02)
+            return x
+        """,
+    )
+    options = ("--trials", "2", "--workers", "1", "--trial-timeout", "1")
+    ended = cli("run", model, *LIGHT, *options, "--study", cli.study())
+    assert ended.code == 0, ended.err
+    found = [(trial["state"], trial["reason"]) for trial in trials(cli.study())]
+    assert found == [("FAILED", "ran longer than the 1 s allowed"), ("COMPLETE", "")]
 
 
 def test_the_same_failure_at_first_stops_the_study(cli: InProcess) -> None:
@@ -239,10 +255,10 @@ def test_no_room_for_a_trial_is_not_its_fault(cli: InProcess) -> None:
 
 
 def test_a_program_that_is_killed_after_its_last_epoch_has_nothing_left_to_report(
-    hptune: Hptune,
+    cli: InProcess,
 ) -> None:
-    hptune.file("space.toml", "[x]\ntype = 'float'\nmin_value = 0.0\nmax_value = 1.0\n")
-    script = hptune.file(
+    cli.file("space.toml", "[x]\ntype = 'float'\nmin_value = 0.0\nmax_value = 1.0\n")
+    script = cli.file(
         "train.sh",
         """\
         [ -e "$HPTUNE_CHECKPOINT_DIR/done" ] && exit 0
@@ -253,12 +269,12 @@ def test_a_program_that_is_killed_after_its_last_epoch_has_nothing_left_to_repor
         kill -KILL $$
         """,
     )
-    ended = hptune(
+    ended = cli(
         "run", "--command", f"sh {script} {{x}}", "--space", "space.toml", "--objective",
         "loss:min", "--epochs", 2, "--trials", 1, "--study", "study", *LIGHT,
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    (trial,) = trials(hptune.study())
+    (trial,) = trials(cli.study())
     assert (trial["state"], trial["value"]) == ("COMPLETE", 0.25)
-    outcomes = rows(hptune.study(), "SELECT outcome FROM attempts ORDER BY number")
+    outcomes = rows(cli.study(), "SELECT outcome FROM attempts ORDER BY number")
     assert [row["outcome"] for row in outcomes] == ["LOST", "FINISHED"]

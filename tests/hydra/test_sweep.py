@@ -146,6 +146,16 @@ def test_a_multirun_is_a_study_that_commands_continue(multirun: Multirun, cli: I
     assert (best["best_params"]["lr"], best["best_value"]) == (0.01, 1.01)
 
 
+def test_a_study_in_a_directory_of_its_own_knows_its_multirun(
+    multirun: Multirun, cli: InProcess
+) -> None:
+    assert multirun("db=here", "lr=0.1,0.5", "hydra.sweeper.directory=mine").code == 0
+    results = Path("sweep/optimization_results.yaml")
+    results.unlink()
+    assert cli("resume", "mine").code == 0
+    assert yaml.safe_load(results.read_text())["best_params"] == {"lr": 0.1}
+
+
 def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
     grid = ("db=there", "lr=range(0, 0.75, 0.25)", "hydra.sweeper.search=grid")
     pruner = ("pruner=asha", "min_epochs=1", "epochs=3", "workers=1", "pack=off")

@@ -10,6 +10,7 @@ import pytest
 from commands import Commands
 from hptune_jobqueue.commands import Job, JobState, Slurm, parse_squeue
 from hptune_jobqueue.errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
+from hptune_jobqueue.script import MASTER_NOTICE, NOTICE
 
 
 def test_a_command_that_cannot_be_started_is_a_slurm_that_does_not_answer(
@@ -174,22 +175,25 @@ def test_reasons_that_never_pass_differ_from_others(reason: str, is_hopeless: bo
     assert Job("7_0", "a", JobState.PENDING, "PENDING", reason).is_hopeless is is_hopeless
 
 
-def test_options_of_slurm_in_the_environment_count_only_where_a_script_lacks_them(
+def test_a_job_inherits_the_users_environment_but_nothing_of_the_master_or_its_commands(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Options of Slurm count only where a script lacks them."""
     seen = commands.folder / "seen"
-    commands.make("sbatch", f"env | grep -E '^(SBATCH|SALLOC|SRUN|SLURM)_' | sort > {seen}\necho 7")
+    named = "^(SBATCH|SALLOC|SRUN|SLURM|LC|HPTUNE)_"
+    commands.make("sbatch", f"env | grep -E '{named}' | sort > {seen}\necho 7")
     for name in (
         "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_WCKEY", "SBATCH_JOB_NAME", "SLURM_JOB_ID",
-        "SRUN_CPUS_PER_TASK", "SRUN_EXPORT_ENV", "SALLOC_PARTITION",
+        "SRUN_CPUS_PER_TASK", "SRUN_EXPORT_ENV", "SALLOC_PARTITION", MASTER_NOTICE, NOTICE,
     ):  # fmt: skip
         monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("SLURM_CLUSTERS", "big")
     monkeypatch.setenv("SLURM_CONF", "/conf")
     Slurm().submit("#!/bin/sh\n#SBATCH -A project\n", 1)
     assert seen.read_text().split() == [
-        "SBATCH_QOS=mine", "SBATCH_WCKEY=mine",
-        "SLURM_CLUSTERS=big", "SLURM_CONF=/conf", "SLURM_TIME_FORMAT=%s",
+        "LC_ALL=C.UTF-8", "SBATCH_QOS=mine", "SBATCH_WCKEY=mine",
+        "SLURM_CLUSTERS=big", "SLURM_CONF=/conf",
     ]  # fmt: skip
     Slurm().submit("#!/bin/sh\n#SBATCH --qos=high\n", 1)
-    assert seen.read_text().split()[0] == "SBATCH_ACCOUNT=mine"
+    assert seen.read_text().split()[1] == "SBATCH_ACCOUNT=mine"

@@ -288,6 +288,24 @@ def test_pending_jobs_are_told_again_of_an_excluded_node_after_a_silence() -> No
     assert jobs.of(Exclude) == wanted
 
 
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_requeued_job_keeps_its_place_and_avoids_nodes_that_were_excluded_while_it_ran(
+    node: str,
+) -> None:
+    """As after the failure of its node, or a preemption."""
+    jobs = JobsDriver()
+    jobs.change["a"] = lambda job: replace(running(job), node=node)
+    jobs.drive(2, useful=lambda: {"1_0": True})
+    requeued = replace(jobs.there["1_0"], state=JobState.PENDING, slurm_state="PENDING", node="")
+    jobs.do(jobs.state.excluded("n1", "three attempts were lost there"))
+    if node == "n2":
+        jobs.drive(2, useful=lambda: {"1_0": True})
+    jobs.there["1_0"] = requeued
+    jobs.drive(4)
+    assert [each.node for each in jobs.state.present()] == [""]
+    assert (jobs.of(Exclude), jobs.of(Cancel)) == ([Exclude("1_0", ("n1",))], [])
+
+
 def test_jobs_that_are_held_for_no_known_node_are_given_up() -> None:
     jobs = JobsDriver()
     jobs.change["a"] = pending_for("launch failed requeued held")

@@ -9,10 +9,11 @@ import pytest
 
 from engine_driver import EngineDriver, returned
 from hptune.config.settings import StudySettings
-from hptune.core.attempt import AttemptId
+from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.errors import ModelFileError, UsageError
 from hptune.master.past import Past
 from hptune.master.resume_checks import check_changes
+from hptune.master.resume_plan import left_on_purpose
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import StudyFacts
 from hptune.user_code.source import ObjectiveSource, SourceKind
@@ -71,6 +72,32 @@ def test_a_total_that_is_used_up_is_said_with_the_states_of_the_trials(tmp_path:
     words = r"has already 3 trials \(1 complete, 2 interrupted\), and --trials is the total"
     with pytest.raises(UsageError, match=words):
         check_changes(stored.changed({"trials": 2}), past)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "runs", "is_on_purpose"),
+    [
+        ("handed over", True, True),
+        ("handed over", False, True),
+        ("interrupted", True, True),  # by `hptune stop`, while the job of the next master waited
+        ("interrupted", False, False),  # the user may resume it in longer jobs
+        ("failed", True, False),
+        ("", True, False),
+    ],
+)
+def test_a_master_that_was_stopped_has_left_no_attempt_to_the_next_run_of_its_job(
+    tmp_path: Path, finish_reason: str, *, runs: bool, is_on_purpose: bool
+) -> None:
+    stored = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path), trials=20)
+    driver = EngineDriver()
+    driver.go(2)
+    if not runs:
+        driver.end(AttemptId(0, 0), Ending(Cause.RELEASED))
+        driver.leave("w", "the end of its job")
+    ended = {"finish_reason": finish_reason, "reason": ""} if finish_reason else None
+    facts = cast("StudyFacts", {**facts_with(stored), "ended": ended})
+    past = Past(StudyDirectory(tmp_path / "study"), facts, stored, driver.engine)
+    assert left_on_purpose(past) is is_on_purpose
 
 
 def test_a_model_file_that_is_no_longer_python_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, trials, wait_for
 from slurm_studies import SLICES, model, reached
@@ -83,25 +84,27 @@ def test_a_master_that_slurm_refuses_to_requeue_stops_and_says_why(
     assert states(hptune.study()) == {"WAITING": 2}
 
 
-def test_a_waiting_master_is_shown_and_stopped(hptune: Hptune, slurm: PrivateSlurm) -> None:
+def test_a_waiting_master_is_shown_and_stopped(
+    hptune: Hptune, cli: InProcess, slurm: PrivateSlurm
+) -> None:
     occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
                           "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
     model(hptune, epochs=2, seconds=0.1)
     hptune.file("slurm.toml", TOML)
     assert hptune(*RUN, "--trials", 2, "--detach").code == 0
     (master,) = set(named(slurm, master=True)) - {occupying}
-    again = hptune(*RUN, "--trials", 2, "--detach")
+    again = cli(*RUN, "--trials", 2, "--detach")
     assert (again.code, f"has a master already: Slurm job {master}" in again.err) == (2, True)
     waiting = f"The master is Slurm job {master} (pending in cpu: Resources"
-    wait_for(lambda: waiting in hptune("status", "study").out, "Slurm's reason")
-    plain = json.loads(hptune("status", "study", "--json").out)
+    wait_for(lambda: waiting in cli("status", "study").out, "Slurm's reason")
+    plain = json.loads(cli("status", "study", "--json").out)
     assert plain["study"] == str(hptune.study())
     assert (plain["master_job"]["id"], plain["master_job"]["state"]) == (master, "PENDING")
-    said = hptune("stop", "study")
+    said = cli("stop", "study")
     assert (said.code, "The study's Slurm jobs are cancelled" in said.out) == (0, True)
     wait_until(lambda: len(slurm.jobs()) == 1, "its end")
     slurm.run("scancel", occupying)
-    refused = hptune("stop", "study")
+    refused = cli("stop", "study")
     assert (refused.code, "there is no study in" in refused.err) == (2, True)
 
 

@@ -12,13 +12,14 @@ import pytest
 
 from hptune_jobqueue.commands import JobState
 from hptune_jobqueue.job_reports import read_jobs
+from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, wait_for
 from slurm_studies import GPUS, SLICES, WALLTIME, finish, go, job_ids, model, reached, start
 
 
 def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a_gpu(
-    hptune: Hptune, slurm: PrivateSlurm
+    hptune: Hptune, cli: InProcess, slurm: PrivateSlurm
 ) -> None:
     model(hptune, epochs=400, seconds=0.8)  # none ends before all four GPUs are in use
     run = start(hptune, GPUS, "--trials", 8, "--gpus-per-trial", 1, "--max-jobs", 2)
@@ -26,7 +27,7 @@ def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a
     wait_for(lambda: shown_running(hptune) == 2, "the master's next look at the queue")
     before = job_ids(slurm)
     run.kill()
-    status = hptune("status", "study").out
+    status = cli("status", "study").out
     assert "jobs     2 running, as Slurm showed them " in status
     assert f"{min(before)}  running in gpu on g" in status
     go(hptune)

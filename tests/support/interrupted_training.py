@@ -112,6 +112,12 @@ def fit(hp, model, data, callbacks, epochs):
                      callbacks=[*callbacks, STOPPING, *[PLATEAU] * fixed, END])
 """
 
+# On a slow machine, a copy of an epoch takes more than its share of so short a training.
+COPY_ALWAYS = """
+from hptune.training.resume import resumption
+resumption.SHARE_OF_TIME = 1000.0
+"""
+
 
 _WHOLE: dict[str, tuple[dict[str, object], dict[int, dict[str, float]], str]] = {}
 """Results of undisturbed trainings, which are always the same."""

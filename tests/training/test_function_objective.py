@@ -238,6 +238,7 @@ def test_the_energy_is_not_the_codes_to_give(attempts: Attempts) -> None:
         assert ending.metrics == {"loss": 0.5, "size": 4.0}
 
 
+@pytest.mark.keras  # with PyTorch
 def test_a_tensor_with_a_gradient_is_reported_without_a_warning(attempts: Attempts) -> None:
     text = """
     import warnings

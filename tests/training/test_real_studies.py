@@ -143,7 +143,7 @@ def objective(hp, trial):
 """
 
 
-@pytest.mark.tensorflow
+@pytest.mark.keras
 def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(
     cli: InProcess, warm: ForkServer
 ) -> None:

@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -147,6 +149,34 @@ def test_lines_for_information_are_left_out_at_an_import(
     assert err.endswith("E0000 no driver\nI0000 of the script\n")
     assert "InitializeLog" not in err
     assert quiet == (err.count("\n") == 2), err
+
+
+def test_the_end_of_an_import_is_no_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(threading.Event):
+        """Comes when the thread has just looked for it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._closing = threading.Event()
+
+        def wait(self, timeout: float | None = None) -> bool:
+            was_closing = self._closing.is_set()
+            self._closing.wait()
+            return was_closing and super().wait(timeout)
+
+        def set(self) -> None:
+            self._closing.set()
+            super().set()
+
+    display = "hptune.reporting.terminal.display"
+    monkeypatch.setattr(f"{display}._TICK_SECONDS", 0.0)
+    monkeypatch.setattr(f"{display}.threading", SimpleNamespace(Event=Late, Thread=Thread))
+    with imports_shown(quiet=False) as say:
+        say("importing JAX")
+        say("")
+    assert capfd.readouterr().err == "    0s  importing JAX …\n"
 
 
 def test_what_a_framework_writes_before_it_kills_its_process_is_shown(tmp_path: Path) -> None:

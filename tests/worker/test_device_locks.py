@@ -188,14 +188,15 @@ def test_two_studies_of_one_process_share_no_gpu() -> None:
     assert device_locks.lock_gpus(GPUS, 3, "two") == GPUS
 
 
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID"])
 def test_devices_of_another_job_that_have_the_same_names_are_others(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv(name, "7")
     with of_another_process(3) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == ",".join(GPUS)
-        monkeypatch.setenv("SLURM_JOB_ID", "8")
+        monkeypatch.setenv(name, "8")
         assert device_locks.lock_gpus(GPUS, 3) == GPUS
         other.kill()
 

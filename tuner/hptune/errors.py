@@ -34,9 +34,11 @@ _END = re.compile("@(?!sha256:)|…")
 """What ends a password, which may have an @ or a slash. The digest of an image is none."""
 
 _SECRET = re.compile(
-    r"""([?&;#](?:[a-z]+_)*(?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#"'<>]+""",
+    r"""([?&;#](?:[a-z]+_)*(?:password|passwd|pwd|token|secret|api_?key)=)[^\s&;#"'<>]+"""
+    r"""|(https?://)[^\s/:@?#"'<>]+(?=(?::|:x-oauth-basic)?@)""",
     re.IGNORECASE,
 )
+"""A secret in a query, and who asks a web server without a password, which may be a token."""
 
 
 def without_passwords(words: str) -> str:
@@ -49,7 +51,7 @@ def without_passwords(words: str) -> str:
     """
     if "://" not in words:
         return words
-    return re.sub(r"\S+", _masked, _SECRET.sub(r"\1***", words))
+    return re.sub(r"\S+", _masked, _SECRET.sub(r"\1\2***", words))
 
 
 def _masked(found: re.Match[str]) -> str:

@@ -301,7 +301,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
         (broken, "broken.json cannot be read"),
         (numbers, "it is not a list of records"),
         (foreign, "no hyperparameter in common with this study: there are size in it"),
-        (twice, "twice.csv cannot be read: the first line has a name twice: lr, val_loss, lr"),
+        (twice, "twice.csv cannot be read: the first line gives lr twice; give it once"),
         (empty, "has no complete trial to learn from"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -14,7 +14,10 @@ import pytest
 from exported_study import varied
 from hptune.errors import UsageError
 from hptune.reporting.exports import mlflow
+from hptune.storage.ledger import Ledger
+from hptune.study.study import Study
 from requirements import require
+from stored_study import stored
 
 require("mlflow")
 
@@ -87,6 +90,26 @@ def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -
     assert second["trial 8"].data.metrics["result/accuracy"] == 0.7
     kept = [name for name in first if first[name].info.run_id == second[name].info.run_id]
     assert sorted(kept) == [f"trial {number}" for number in range(8)]
+
+
+def test_the_run_of_a_study_says_whether_it_goes_on(tmp_path: Path) -> None:
+    directory, place = stored(tmp_path / "one"), tmp_path / "mlruns"
+
+    def status(finish_reason: str, *, has_master: bool = False) -> str:
+        with directory.acquire() if has_master else contextlib.nullcontext():
+            with Ledger.open(directory) as ledger:
+                ended = {"finish_reason": finish_reason, "reason": ""} if finish_reason else None
+                ledger.set_facts({"ended": ended})
+            Study(directory.path).export_to("mlflow", place)
+        experiment = client(str(place)).get_experiment_by_name("one")
+        (run,) = client(str(place)).search_runs([experiment.experiment_id])
+        return str(run.info.status)
+
+    assert status("", has_master=True) == "RUNNING"
+    assert status("") == "KILLED"
+    assert status("handed over") == "RUNNING", "its master's job waits"
+    assert status("interrupted") == "FINISHED"
+    assert status("done", has_master=True) == "FINISHED", "as its mirror sees the end"
 
 
 def test_the_environment_names_the_place_as_mlflow_takes_it(

@@ -620,6 +620,19 @@ def test_names_and_values_that_look_alike_stay_apart(window: Browser, tmp_path: 
     assert window.complaints == []
 
 
+def test_a_reason_without_spaces_hides_no_failure(window: Browser, tmp_path: Path) -> None:
+    reasons = (f"OSError: {'/folder' * 30}", "ValueError: bad shape")
+    failed = [trial(n, TrialState.FAILED, reason=each) for n, each in enumerate(reasons)]
+    found = [replace(each, detail=f"Traceback\n{each.reason}") for each in failed]
+    (tmp_path / "page.html").write_text(page_text(view(found, []), []), encoding="utf-8")
+    window.page.set_viewport_size({"width": 1200, "height": 900})
+    window.open(tmp_path / "page.html")
+    table = window.page.locator("#failures .scroll")
+    assert table.locator("tbody tr").count() == 2
+    size = "each => [each.scrollWidth - each.clientWidth, each.scrollHeight - each.clientHeight]"
+    assert table.evaluate(size) == [0, 0]
+
+
 def test_thousands_of_hyperparameters_and_long_names(window: Browser, tmp_path: Path) -> None:
     many = SearchSpace(tuple(FloatParameter(f"p{n}", 0.0, 1.0) for n in range(100)))
     panels = panels_of_page(trials_of(*(n / 30 for n in range(30)), space=many))

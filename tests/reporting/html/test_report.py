@@ -22,7 +22,7 @@ from hptune.core.space.space import (
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.html.methods import methods_text
 from hptune.reporting.html.page_data import TrialRows
-from hptune.reporting.html.report import make_report, page_file, page_of
+from hptune.reporting.html.report import head_lines, make_report, page_file, page_of
 from hptune.reporting.html.run_figures import timeline
 from hptune.reporting.html.search_figures import importance, undecided
 from hptune.reporting.html.trials import Shown, StudyTrials
@@ -206,6 +206,13 @@ def test_the_headline_of_a_study_that_runs_estimates_the_rest() -> None:
     paused = replace(running, paused_by="ada")
     report = make_report(StudyTrials(paused, SPACE, reports), SETUP, now=1063.0)
     assert "about" not in report.headline
+
+
+def test_the_page_of_a_study_that_programs_train_says_so() -> None:
+    assert (
+        head_lines(replace(view([], []), is_open=True), 0.0)[2]
+        == "open: programs ask for its trials"
+    )
 
 
 def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:

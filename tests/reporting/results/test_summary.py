@@ -541,7 +541,9 @@ def test_equal_repeats_show_no_spread() -> None:
         VIEW.trials[0],
         *(trial(each, value=0.937, origin="confirm of 0", step=5) for each in (6, 7)),
     ]
-    shown = status_text(replace(VIEW, trials=equal, attempts=(), master=None), now=0.0)
+    over = Outcome.FINISHED
+    ended = [attempt(n, ended_at=end, outcome=over) for n, end in ((6, 2000.0), (7, 1500.0))]
+    shown = status_text(replace(VIEW, trials=equal, attempts=ended, master=None), now=0.0)
     assert "±" not in shown
     assert "0.9370  val_accuracy (max), trial 0, the same in trials 6, 7\n" in shown
     other = [*equal[:2], trial(7, value=0.939, origin="confirm of 0", step=5)]

@@ -81,3 +81,9 @@ def test_what_does_not_run_and_pipes_have_the_state_in_words() -> None:
     assert "the job 7 waits" in shown(Terminal(), waits, over)
     running = Watched(lambda: "state    running", is_over=False, view=VIEW)
     assert shown(io.StringIO(), running, running, over) == "state    running\n\nstate    done\n"
+
+
+def test_no_trial_runs_while_the_next_master_still_reads_the_model() -> None:
+    begins = Watched(not_shown, is_over=False, view=replace(VIEW, is_beginning=True))
+    over = Watched(lambda: "state    done", is_over=True, view=replace(VIEW, master=None))
+    assert "3/5" not in shown(Terminal(), begins, over)

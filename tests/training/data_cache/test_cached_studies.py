@@ -6,8 +6,9 @@ import pytest
 
 from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
+from requirements import require
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = pytest.mark.keras
 
 
 MODEL = """
@@ -35,7 +36,11 @@ def fit(hp, model, data, callbacks, epochs):
 """
 
 
-def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune, cli: InProcess) -> None:
+def test_a_study_ends_the_same_with_data_loaded_once(
+    hptune: Hptune, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("torch")
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
     model = hptune.file("model.py", MODEL)
     results = {}
     # Only a fork server of the study's own holds its data.

@@ -12,6 +12,7 @@ from hptune.core.attempt import Cause
 from hptune.core.trial import Direction, Score
 from hptune.errors import UsageError
 from keras_models import BUILD, DATA
+from requirements import require
 
 pytestmark = pytest.mark.keras
 
@@ -64,6 +65,15 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
         resolve_goals(found, ["val_mea"])
 
 
+def test_names_are_read_from_the_model_without_tensorflow(attempts: Attempts) -> None:
+    """Keras imports it on each backend to tell how a model is compiled, which takes seconds."""
+    require("torch")
+    data = DATA.replace(
+        "    return", "    import sys\n    assert 'tensorflow' not in sys.modules\n    return"
+    )
+    attempts.probe(BUILD + data)  # which loads the data when it has read the names
+
+
 def test_only_a_model_without_code_of_the_users_cannot_report_other_metrics(
     attempts: Attempts,
 ) -> None:
@@ -80,6 +90,19 @@ def test_only_a_model_without_code_of_the_users_cannot_report_other_metrics(
         resolve_goals(found, ["val_lss"])
 
 
+KEPT = """
+import keras
+
+OBJECTIVE = "count:min"
+
+def objective(hp, trial):
+    trial.should_stop()  # the model file is read until here
+    model = keras.models.load_model({model!r})
+    count = sum(keras.ops.size(each) for each in model.trainable_weights)
+    return {{"count": count, "bytes": sum(each.numpy().nbytes for each in model.weights)}}
+"""
+
+
 def test_what_is_named_is_measured(attempts: Attempts) -> None:
     result = attempts.run(
         BUILD + DATA,
@@ -89,11 +112,9 @@ def test_what_is_named_is_measured(attempts: Attempts) -> None:
     )
     assert result.ending.cause is Cause.RETURNED
     metrics = result.ending.metrics
-    import keras
-
-    model = keras.models.load_model(result.directory / "model.keras")
-    assert metrics["params"] == sum(w.numpy().size for w in model.trainable_weights) > 0
-    assert metrics["model_bytes"] == sum(w.numpy().nbytes for w in model.weights)
+    kept = attempts.run(KEPT.format(model=str(result.directory / "model.keras")))
+    assert metrics["params"] == kept.ending.metrics["count"] > 0
+    assert metrics["model_bytes"] == kept.ending.metrics["bytes"]
     assert 0.0 < metrics["seconds_per_epoch"] < 100.0
     for _, reported in result.reports:
         assert reported["params"] == metrics["params"]

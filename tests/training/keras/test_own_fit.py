@@ -182,7 +182,7 @@ def test_a_fit_that_trains_another_model_has_that_one_kept(
     text = f"""{BUILD}{DATA}
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
-    other = keras.models.clone_model(model)
+    other = build_model(hp)
     other.compile("sgd", "mse")
     history = other.fit(
         x, y, validation_data=validation, epochs=epochs, callbacks=callbacks, shuffle=False

@@ -9,10 +9,10 @@ from hptune.core.attempt import USED_UP, Cause
 from keras_models import BUILD
 
 pytestmark = pytest.mark.keras
-SEVERAL_STEPS = pytest.mark.tensorflow  # PyTorch executes one step at a time
+ON_TENSORFLOW = pytest.mark.tensorflow  # PyTorch executes one step at a time
 
 DATA = """
-import keras, numpy as np, tensorflow as tf
+import keras, numpy as np
 x, y = arrays(160)
 STEPS = 1
 FIT = {arguments}
@@ -39,6 +39,10 @@ class Stops(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self.seen += 1
 
+def dataset():
+    from tensorflow.data import Dataset
+    return Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(9)
+
 def load_data():
     return {data}, (x, y)
 """
@@ -51,9 +55,9 @@ def load_data():
         ("batches()", '{"steps_per_epoch": 15}', 15),
         ("endless()", '{"steps_per_epoch": 15}', None),
         ("(x, y)", '{"batch_size": 50}', None),
-        pytest.param("(x, y)", '{"batch_size": 8}; STEPS = 8', None, marks=SEVERAL_STEPS),
-        pytest.param("batches()", "{}; STEPS = 5", 20, marks=SEVERAL_STEPS),
-        ("tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(9)", "{}", None),
+        pytest.param("(x, y)", '{"batch_size": 8}; STEPS = 8', None, marks=ON_TENSORFLOW),
+        pytest.param("batches()", "{}; STEPS = 5", 20, marks=ON_TENSORFLOW),
+        pytest.param("dataset()", "{}", None, marks=ON_TENSORFLOW),
         ("(x, y)", '{"callbacks": [Stops()]}', None),
     ],
 )

@@ -15,7 +15,7 @@ from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal
 from hptune.training.context import TrialContext
 from hptune.training.parallel.ranks import Ranks
-from hptune.training.resume import checkpoint
+from hptune.training.resume import callback_state, checkpoint
 from hptune.training.resume.checkpoint import Checkpoints
 from hptune.training.resume.resumption import Resumption
 from rank_threads import together
@@ -61,7 +61,10 @@ class Model:
         self.variables = [object()]
 
 
-def test_of_several_models_the_last_alone_is_kept_in_memory(tmp_path: Path) -> None:
+def test_of_several_models_the_last_alone_is_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback_state, "with_state", list)  # which would import Keras
     recorder: Any = SimpleNamespace(step=0)
     resumption = Resumption(new_trial(tmp_path, attempt=0), recorder, Checkpoints(tmp_path))
     models = [Model() for _ in range(4)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from child import answer_of
+import pytest
+
+from attempts import Attempts
 from requirements import require
+
+pytestmark = pytest.mark.keras
 
 TENSORFLOW = """\
 from types import SimpleNamespace
@@ -16,11 +21,13 @@ experimental = SimpleNamespace(enable_op_determinism=lambda: seeds.append("deter
 config = SimpleNamespace(experimental=experimental)
 TensorShape = DType = TypeSpec = type("Never", (), {})
 """
-SCRIPT = """
+DRAWS = """
 import json, pathlib, sys
 import keras
 from hptune.training.keras.objective import save_model
 from hptune.training.resume.randomness import seed_everything
+
+sys.path.insert(0, {folder!r})  # whose TensorFlow takes no time
 
 def draws():
     return [float(keras.random.normal(())), float(keras.initializers.RandomNormal()(()))]
@@ -28,20 +35,25 @@ def draws():
 def is_loaded():
     return "tensorflow" in sys.modules
 
-seed_everything(4, deterministic=False)
-seed_everything(5, deterministic=True)
-ours, loaded = draws(), [is_loaded()]
-save_model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), pathlib.Path(sys.argv[1]))
-loaded.append(is_loaded())
-import tensorflow
-keras.utils.set_random_seed(5)
-print(json.dumps([ours == draws(), loaded, tensorflow.seeds]))
+def objective(hp, trial):
+    trial.should_stop()  # the model file is read until here
+    seed_everything(4, deterministic=False)
+    seed_everything(5, deterministic=True)
+    ours, loaded = draws(), [is_loaded()]
+    save_model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), trial.checkpoint_dir)
+    loaded.append(is_loaded())
+    import tensorflow
+    keras.utils.set_random_seed(5)
+    print(json.dumps([ours == draws(), loaded, tensorflow.seeds]))
+    return 0
 """
 
 
-def test_a_trial_on_another_backend_loads_no_tensorflow(tmp_path: Path) -> None:
+def test_a_trial_on_another_backend_loads_no_tensorflow(attempts: Attempts, tmp_path: Path) -> None:
     """It seeds one that is loaded later, which is then as deterministic."""
     require("torch")
-    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
-    answer = answer_of(SCRIPT, str(tmp_path), KERAS_BACKEND="torch", PYTHONPATH=str(tmp_path))
-    assert answer == [True, [False, False], [5, "deterministic", 5]]
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "tensorflow.py").write_text(TENSORFLOW)
+    log = attempts.run(DRAWS.format(folder=str(folder))).log
+    assert json.loads(log.splitlines()[-1]) == [True, [False, False], [5, "deterministic", 5]]

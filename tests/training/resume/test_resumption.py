@@ -16,27 +16,30 @@ from hptune.core.attempt import Cause, Halt
 from hptune.training.resume.checkpoint import Checkpoints
 from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
-from interrupted_training import EPOCHS, FIT, MODEL, SMALL, Put
+from interrupted_training import COPY_ALWAYS, EPOCHS, FIT, MODEL, SMALL, Put
 from keras_models import evaluated
 from requirements import require
 
 pytestmark = pytest.mark.keras
 
 
+def test_killed_in_any_epoch_it_ends_the_same(attempts: Attempts, tmp_path: Path) -> None:
+    kill_in_every_epoch(Put(attempts, tmp_path, SMALL + FIT))
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        "adam",
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ("momentum", "scheduled", "averaged")
-        ),
-    ],
-)
-def test_killed_in_any_epoch_it_ends_the_same(
-    attempts: Attempts, tmp_path: Path, optimizer: str
-) -> None:
+def test_killed_on_tensorflow_it_ends_the_same(attempts: Attempts, tmp_path: Path) -> None:
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    expected = put.whole_and_killed(3, "batch", reported=3)
+    result = put.attempt(number=1)
+    assert result.steps == [4, 5, 6], result.log
+    assert (put.end(result), put.backend) == (expected, "tensorflow")
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("optimizer", ["adam", "momentum", "scheduled", "averaged"])
+def test_with_each_optimizer_too(attempts: Attempts, tmp_path: Path, optimizer: str) -> None:
     kill_in_every_epoch(Put(attempts, tmp_path, MODEL + FIT, optimizer=optimizer))
 
 
@@ -172,13 +175,6 @@ def damage(checkpoints: Checkpoints, part: str) -> None:
         state.recorder["reports"].clear()
     checkpoints.write(step, state)
     assert part != "the seeds" or len(seeds) == 3  # two augmentations and the dropout
-
-
-# On a slow machine, a copy of an epoch takes more than its share of so short a training.
-COPY_ALWAYS = """
-from hptune.training.resume import resumption
-resumption.SHARE_OF_TIME = 1000.0
-"""
 
 
 @pytest.mark.parametrize(("halt", "every"), [(Halt.PAUSE, None), (Halt.STOP, 4), (Halt.STOP, None)])

@@ -13,7 +13,7 @@ from hptune.user_code.source import ObjectiveSource, SourceKind
 from real_runs import Hptune, trials
 
 LIGHT = ("--executor", "joblib")
-NAMES = ["tensorflow", "torch", "jax", "keras", "keras_tuner"]
+NAMES = ["tensorflow", "torch", "jax", "keras", "keras_tuner", "sklearn"]
 
 
 def stand_ins(hptune: Hptune) -> tuple[str, Path]:
@@ -130,6 +130,24 @@ def test_what_a_model_function_of_python_imports(tmp_path: Path) -> None:
     source = ObjectiveSource(SourceKind.PICKLE, str(path))
     save(UserCode(hypermodel=object()), path)
     assert "keras" in frameworks(source)
+
+
+def test_a_trial_of_an_objective_of_python_imports_what_its_script_has_imported_no_more(
+    hptune: Hptune,
+) -> None:
+    path, log = stand_ins(hptune)
+    script = """
+        import sklearn
+        from hptune import Tuner
+
+        def objective(hp, trial):
+            return hp.Float("x", 0.0, 1.0) + 0 * len(sklearn.__name__)
+
+        Tuner(objective, trials=3, executor="joblib", workers=1, quiet=True).fit()
+    """
+    ended = hptune.script(script, PYTHONPATH=path).wait()
+    assert ended.code == 0, ended.err
+    assert log.read_text().split()[::2] == ["sklearn", "sklearn"], "in the script, and for all"
 
 
 def test_an_attempt_imports_nothing_that_its_fork_server_could_have(hptune: Hptune) -> None:

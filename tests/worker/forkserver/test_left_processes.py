@@ -18,9 +18,8 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     """Return what starts a process with a mark."""
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     started = []
 
     def start(mark: str, **others: str) -> subprocess.Popen[bytes]:
@@ -46,14 +45,15 @@ def test_what_dead_owners_of_this_machine_left_is_killed(start: Start) -> None:
     own = f"{os.getpid()} {process_ids.began(os.getpid())}"
     assert mark == f"{place} {own} - /nowhere"
     dead = f"{os.getpid()} 1 - /nowhere"
-    job_of_a_trial = start(f"{place} {dead}", SLURM_JOB_ID="7")
+    batch_systems = ("SLURM_JOB_ID", "JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID")
+    jobs_of_a_trial = [start(f"{place} {dead}", **{name: "7"}) for name in batch_systems]
     living, left, elsewhere = start(mark), start(f"{place} {dead}"), start(f"x{place} {dead}")
     orphans.kill_of_dead_owners()
     assert left.wait() == -9
     # Process ids of another machine mean nothing here, although its outermost container has the
     # same number: a trial may start processes on several machines.
     assert (living.poll(), elsewhere.poll()) == (None, None)
-    assert job_of_a_trial.poll() is None
+    assert [each.poll() for each in jobs_of_a_trial] == [None] * len(batch_systems)
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

@@ -15,7 +15,7 @@ from hptune.user_code.source import Found
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ProbeOrder
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = pytest.mark.keras
 
 KERAS = """
 import keras
@@ -218,7 +218,7 @@ def test_what_a_model_can_be_judged_by(probe: Any, change: tuple[str, str], metr
 
 
 def test_a_training_loop_of_the_users_own_is_not_waited_for(
-    warm_tensorflow: ForkServer, tmp_path: Path
+    warm_keras: ForkServer, tmp_path: Path
 ) -> None:
     model = tmp_path / "model.py"
     model.write_text(
@@ -231,7 +231,7 @@ def fit(hp, model, data, callbacks, epochs):
 """
     )
     order = ProbeOrder(check_path(model), str(tmp_path), str(tmp_path), quiet_seconds=3.0)
-    found = warm_tensorflow.probe(order)
+    found = warm_keras.probe(order)
     assert names(found) == {"units", "batch_size"}
     assert (found.metric, found.is_complete) == ("val_loss", False)
 
@@ -304,7 +304,7 @@ class Mine(keras_tuner.HyperModel):
         return model
 
     def fit(self, hp, model, {signature}):
-        model = keras.models.clone_model(model)  # as for each fold of a cross-validation
+        model = self.build(hp)  # as for each fold of a cross-validation
         return model.fit(
             epochs=hp.Int("epochs", 1, 3), batch_size=hp.Choice("batch_size", [1, 2]), {keywords}
         )

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import pytest
 
 from hptune.user_code.model_file import UserCode, save
 from hptune.user_code.source import ObjectiveSource, SourceKind
-from hptune.worker.forkserver import orphans, server
+from hptune.worker.forkserver import client, orphans, server
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.gpus.machine import Gpus
 from nvml import Card, Driver
@@ -29,19 +30,19 @@ def test_what_cannot_be_killed_delays_one_end_only(
 ) -> None:
     """Such as a program of root's that a trial started."""
     told: list[Any] = []
-    client: Any = SimpleNamespace(send=told.append)
+    owner: Any = SimpleNamespace(send=told.append)
     ended = [(os.getpid(), 0)]
     monkeypatch.setattr(orphans, "children", lambda: {4711})
     monkeypatch.setattr(orphans, "kill", lambda _, *, spares_trackers: spares_trackers)
     monkeypatch.setattr(os, "waitpid", lambda *_: ended.pop() if ended else (0, 0))
     serving = server._Server(str(tmp_path / "server"), 0)
-    serving._children[os.getpid()] = server._Child("first", client)
+    serving._children[os.getpid()] = server._Child("first", owner)
     serving._reap()
     assert told == []
     monkeypatch.setattr(serving, "_tell_at", time.monotonic())
     serving._reap()
     assert told == [("first", 0)]
-    serving._children[os.getpid()] = server._Child("second", client)
+    serving._children[os.getpid()] = server._Child("second", owner)
     ended.append((os.getpid(), 0))
     serving._reap()
     assert told[1:] == [("second", 0)]
@@ -122,6 +123,33 @@ def test_an_early_server_serves_a_study_that_looks_for_gpus_meanwhile(
         taken = ForkServer.resting(source)
     assert taken is not None
     taken.close()
+
+
+def test_of_two_threads_one_gets_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen(list[ForkServer]):
+        """A list whose length both threads have seen before one of them takes something."""
+
+        both = threading.Barrier(2, timeout=10)
+
+        def __len__(self) -> int:
+            length = super().__len__()
+            self.both.wait()
+            return length
+
+    monkeypatch.setattr(client, "_resting", Seen())
+    code = tmp_path / "model.py"
+    code.write_text("import time\ntime.sleep(100)\n")
+    source = ObjectiveSource(SourceKind.FILE, str(code))
+    with ForkServer.started_early(source), ThreadPoolExecutor() as threads:
+        taken = {*threads.map(ForkServer.resting, [source, source])}
+    assert None in taken
+    taken.remove(None)
+    for each in taken:
+        assert each is not None
+        each.close()
+    assert len(taken) == 1
 
 
 def test_a_server_waits_for_its_own_process_only_and_for_any_of_its_studies(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from ..errors import (
     TrialOverError,
     UsageError,
 )
+from ..master.programs import may_wait
 from ..storage.asking import new_request
 from ..storage.directory import StudyDirectory
 from ..storage.ledger.codec import decode_event, dumps, encode_event, loads, plain, structured
@@ -166,14 +167,16 @@ class PublishedCalls:
 
         Args:
             answered: The names of those that have one in the ledger.
-            now: The present time, in seconds since the epoch; who has waited for too long is gone.
+            now: The present time, in seconds since the epoch; who has waited for too long is gone,
+                as is a killed program of this machine that asked for a trial.
         """
         self.answers()
         calls: dict[str, Call] = {}
         for name, request in [*self._waiting.items()]:
             with contextlib.suppress(StudyError):
                 event = decode_event(*request.event or ("", ""))
-                if name not in answered and event.at > now - PATIENCE_SECONDS:
+                waits = event.at > now - PATIENCE_SECONDS and may_wait(event)
+                if waits and name not in answered:
                     calls[name] = Call(event, request.by)
                     continue
             del self._waiting[name]
@@ -184,7 +187,7 @@ class PublishedCalls:
         texts = [RequestAnswer(name, answer.to_text()) for name, answer in answers.items()]
         with contextlib.suppress(HptuneError):  # the others find them in the ledger
             if texts:
-                self._directory.requests.answer(texts)
+                self._directory.requests.answer(texts, begins_again=True)
 
     def answers(self) -> dict[str, str]:
         """Return the texts of the answers since the last call, by the names of the calls."""

@@ -7,7 +7,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Report
@@ -26,26 +26,16 @@ from ..core.messages import (
 )
 from ..core.trial import Trial
 from ..core.user_requests import UserAction
-from ..errors import (
-    HptuneError,
-    StudyLockedError,
-    UsageError,
-)
+from ..errors import HptuneError, StudyLockedError, UsageError
 from ..master.programs import Told, follows, is_gone, past_leases, program, without_trial
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
 from ..storage.ledger import LedgerReader
 from ..storage.lock import MasterLock
-from ..storage.turn import PATIENCE_SECONDS
+from ..storage.turn import PATIENCE_SECONDS, MasterRunsError, acquired, tried
 from ..text import duration
 from .answers import answer_to, known_trial, running
-from .calls import (
-    Answer,
-    Call,
-    GivenTrial,
-    PublishedCalls,
-    Wait,
-)
+from .calls import Answer, Call, GivenTrial, PublishedCalls, Wait
 from .followed import FollowedStudy
 from .state import FollowedState
 
@@ -66,17 +56,6 @@ to read, and is likely to have the lock again soon."""
 _MASTER_POLL_SECONDS = 0.02
 _MOST_MASTER_POLL_SECONDS = 0.5
 """How often the ledger is read for a master's answer: at first, and then less and less."""
-
-
-class MasterRunsError(StudyLockedError):
-    """A master runs the study; it can let most calls happen, and refuses the others by this."""
-
-    def __init__(self, directory: StudyDirectory, owner: LockOwner) -> None:
-        super().__init__(
-            f"the study in {directory} is run by {owner}, which alone can change what it does; do "
-            f"so when it has ended, or after `hptune stop {directory}`"
-        )
-        self.owner = owner
 
 
 class Session:
@@ -171,7 +150,7 @@ class Session:
         Returns:
             Whether they had.
         """
-        with self.guard, self.locked() as lock:
+        with self.guard, acquired(self.directory, is_brief=True) as lock:
             study = self.state.caught_up(lock)
             if not study.is_open or study.finish is not None:
                 return False
@@ -346,20 +325,6 @@ class Session:
         with self.guard:
             return self.state.seen()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[MasterLock]:
-        """Hold the study's lock; other programs have it for their moments only.
-
-        Raises:
-            MasterRunsError: A master runs the study.
-            StudyLockedError: The others take too long.
-        """
-        wait = Wait.begin()
-        while (lock := self._try_lock(wait)) is None:
-            time.sleep(random.uniform(0.002, 0.03))  # noqa: S311 - not all at once
-        with lock:
-            yield lock
-
     def _try_lock(self, wait: Wait) -> MasterLock | None:
         """Return the study's lock; None if another program has it for its moment.
 
@@ -367,18 +332,12 @@ class Session:
             MasterRunsError: A master runs the study.
             StudyLockedError: The others take too long.
         """
-        try:
-            return self.directory.acquire(is_brief=True)
-        except StudyLockedError:
-            if time.monotonic() > wait.began + PATIENCE_SECONDS:
-                raise
-        self._try_at = _later(wait.seconds)
-        wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
-        wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
-        master = self.directory.owner()
-        if master is not None and master.token and self.directory.has_ledger:
-            raise MasterRunsError(self.directory, master)
-        return None
+        lock = tried(self.directory, wait.began + PATIENCE_SECONDS, is_brief=True)
+        if lock is None:
+            self._try_at = _later(wait.seconds)
+            wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
+            wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
+        return lock
 
 
 def _later(seconds: float) -> float:

@@ -23,6 +23,7 @@ from ..master.plan import check_named, plan_start
 from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
+from ..storage.turn import MasterRunsError, acquired
 from ..storage.whose import Use
 from ..study.study import Study
 from ..training.context import explains_its_call
@@ -30,7 +31,7 @@ from ..user_code.source import Found, ObjectiveSource
 from ..worker.dask.versions import installed
 from .opening import MasterWaitsError, changes_nothing, opened
 from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
-from .session import MasterRunsError, Session
+from .session import Session
 from .spaces import read_space
 from .trial import AskedTrial, asked_trial, asked_trials
 
@@ -201,7 +202,7 @@ def enlarge(session: Session, count: int, points: Sequence[Mapping[str, object]]
     Other programs may do so at the same moment: its total never becomes less. One that is being
     stopped stays as it is.
     """
-    with session.guard, session.locked() as lock:
+    with session.guard, acquired(session.directory, is_brief=True) as lock:
         study = session.state.caught_up(lock)
         if study.engine.is_stopping and study.finish is None:
             return
@@ -245,7 +246,7 @@ def open_session(session: Session, changes: Changes, found: Found | None = None)
         if seen.is_open and seen.finish is None and changes_nothing(seen, changes, found):
             return
         try:
-            with session.locked() as lock:
+            with acquired(session.directory, is_brief=True) as lock:
                 study = opened(session.state, session.state.caught_up(lock), lock, changes, found)
             session.finish = study.finish
         except (MasterRunsError, MasterWaitsError):
@@ -286,15 +287,13 @@ def _create(
     if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
         raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
     check_named(settings)
-    request = asked(settings)
+    plan = plan_start(resolve(asked(settings), found), AskersPlaces(), directory)
     directory.check_place()
     try:
         directory.create()
-        session = Session(directory)
-        with session.locked() as lock:
+        with acquired(directory, is_brief=True) as lock:
             if directory.has_ledger:
                 return
-            plan = plan_start(resolve(request, found), AskersPlaces(), directory)
             facts = {
                 "hptune_version": installed().get("hptune", "unknown"),
                 "created_at": time.time(),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -108,9 +109,14 @@ class Commands(click.Group):
             show_error(error)
             ctx.exit(2 if isinstance(error, UsageError) else 1)
         except OSError as error:
-            # Of a path that no file system takes, such as a name that is too long.
             if error.filename is None:
                 raise
+            if isinstance(error, PermissionError):
+                from ..files.file_errors import storage_full
+
+                show_error(storage_full(Path(error.filename), str(error.strerror)))
+                ctx.exit(1)
+            # Of a path that no file system takes, such as a name that is too long.
             show_error(UsageError(f"{error.filename!r} cannot be used: {error.strerror}"))
             ctx.exit(2)
         except KeyboardInterrupt:

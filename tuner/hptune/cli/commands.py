@@ -21,7 +21,13 @@ _SCHEDULER = re.compile(r"(tls|tcp):/[^/]")
 
 
 class PathType(click.Path):
-    """A path. An empty text is none, as that of an unset variable of the shell."""
+    """A path. An empty text is none, as that of an unset variable of the shell.
+
+    What uses the path says what helps where this user may not read it.
+    """
+
+    def __init__(self, *, readable: bool = False, **others: Any) -> None:
+        super().__init__(readable=readable, **others)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path of a text."""

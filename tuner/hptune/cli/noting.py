@@ -41,7 +41,8 @@ def note(
     has_directory = bool(words) and os.path.isdir(words[0])  # noqa: PTH112 - as in enqueue
     directory, texts = (words[0], words[1:]) if has_directory else (None, words)
     if len(texts) > 1:
-        raise UsageError(f"there is no directory {words[0]}; write the note in quotes, as one NOTE")
+        found = f"{len(texts)} are given" if directory else f"there is no directory {words[0]}"
+        raise UsageError(f"{found}; write the note in quotes, as one NOTE (--trial names a trial)")
     study = StudyDirectory(newest_study() if directory is None else Path(directory))
     written = Note("".join(texts), tags, removed)
     if written == Note():

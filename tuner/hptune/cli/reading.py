@@ -87,8 +87,6 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
     if master is not None and not found.has_ledger:
         queued = f"state    {_state_before(master)}\n{master.text()}"
         return Watched(lambda: queued, not has_job)
-    # Asked first: a run that ends now is shown once more.
-    is_over = found.owner() is None and not has_job
     now = time.time()
     view = Study(found, _job_of=masters.job_of).view()
 
@@ -104,9 +102,8 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
             words.append(master.text())
         return "\n".join(filter(None, words))
 
-    return Watched(
-        state, is_over and not view.is_open, view, watched_jobs_text(found.path, now=now)
-    )
+    is_over = view.is_over and not has_job
+    return Watched(state, is_over, view, watched_jobs_text(found.path, now=now))
 
 
 def _state_before(master: MasterJob) -> str:
@@ -301,7 +298,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
 @plain_command("list", short_help="List studies with their states and best values.")
 @click.argument(
     "folder",
-    type=PathType(path_type=Path, exists=True, file_okay=False),
+    type=PathType(path_type=Path, exists=True, file_okay=False, readable=True),
     metavar="[DIR]",
     required=False,
 )

@@ -284,15 +284,14 @@ def resume(
 
 def _write_results_of_multirun(directory: StudyDirectory) -> None:
     """Write the file that ends a multirun of Hydra, if the study is that of one."""
-    from ..config.reference import MULTIRUN, SWEEPERS_STUDY
+    from ..config.reference import MULTIRUN
 
-    folder = directory.path.absolute().parent
-    is_one = directory.path.name == SWEEPERS_STUDY and (folder / MULTIRUN).is_file()
-    if is_one and importlib.util.find_spec("hydra"):
+    file = directory.path / MULTIRUN
+    if file.is_file() and importlib.util.find_spec("hydra"):
         from ..hydra.sweep import write_results
         from ..study.study import Study
 
-        write_results(Study(directory), folder)
+        write_results(Study(directory), directory.path / file.read_text())
 
 
 def _has_no_code(study: StudyDirectory) -> bool:

@@ -230,13 +230,12 @@ def wait(directory: Path, until: str, timeout_seconds: float | None, *, as_json:
 
 def _begins(found: StudyDirectory, masters: Masters) -> bool:
     """Return whether a master was started or submitted that has not yet written to the ledger."""
-    has_ledger = found.has_ledger
     if found.owner() is not None:
-        return not has_ledger
+        return not found.has_ledger
     if not masters.may_have_job(found):
         return False
     script = found.path / "jobs" / "master.sbatch"
-    return not has_ledger or found.database.stat().st_mtime < script.stat().st_mtime
+    return not found.has_ledger or found.database.stat().st_mtime < script.stat().st_mtime
 
 
 def _awaited(

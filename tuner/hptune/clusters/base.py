@@ -197,6 +197,11 @@ class Cluster(abc.ABC):
         return None
 
     @property
+    def was_requeued(self) -> bool:
+        """Whether the batch system has started this master again, without its user."""
+        return False
+
+    @property
     def left_behind(self) -> str:
         """What could not be stopped, and how the user stops it; empty if nothing is left."""
         return ""

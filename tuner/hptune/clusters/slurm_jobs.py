@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import queue
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
 from hptune_jobqueue.jobs import answer_of
-from hptune_jobqueue.master import notice_seconds
+from hptune_jobqueue.master import notice_seconds, restarts
 from hptune_jobqueue.nodes import Partition
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import refused_partitions, template_text
@@ -193,6 +194,11 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return handover(
             lambda line: notify(Notice(line)), give_back=self.cluster.hand_over, end=end
         )
+
+    @property
+    def was_requeued(self) -> bool:
+        """Whether this master is a job that Slurm has put back into its queue."""
+        return notice_seconds() is not None and restarts(os.environ) > 0
 
     @property
     def left_behind(self) -> str:

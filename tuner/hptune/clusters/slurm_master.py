@@ -71,8 +71,9 @@ class MasterJob:
 
     @property
     def waits(self) -> bool:
-        """Whether the job waits to start."""
-        return self.job is not None and self.job.state is JobState.PENDING
+        """Whether the job waits to start; not that of this process, of which squeue may be late."""
+        job, here = self.job, os.environ.get("SLURM_JOB_ID")
+        return job is not None and job.state is JobState.PENDING and job.id != here
 
     def to_json(self) -> dict[str, object]:
         """Return plain values; all but `log` are None if there is no job."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from typing import Any
+
+from ..core.kinds import named_once
+from ..errors import UsageError
+
+_object = partial(named_once, given_to="an object")
+_NO_JSON = (ValueError, RecursionError, UsageError)
 
 
 def csv_records(text: str) -> list[dict[str, str]]:
@@ -17,20 +24,19 @@ def csv_records(text: str) -> list[dict[str, str]]:
     [{'lr': '0.1', 'units': ''}]
 
     Raises:
-        ValueError: The text has other lines.
+        UsageError: The text has other lines.
     """
     rows = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     try:
         read = list(rows)
     except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: {error}") from error
+        raise UsageError(f"line {rows.line_num}: {error}") from error
     names = [name.strip() for name in rows.fieldnames or () if name.strip()]
-    if len(set(names)) < len(names):
-        raise ValueError(f"the first line has a name twice: {', '.join(names)}; name each once")
+    named_once(((name, "") for name in names), "the first line")
     found = []
     for number, row in enumerate(read, start=2):
         if None in row:
-            raise ValueError(f"line {number} has more cells than the first line has names")
+            raise UsageError(f"line {number} has more cells than the first line has names")
         cells = {name.strip(): (value or "").strip() for name, value in row.items()}
         found.append({name: value for name, value in cells.items() if name or value})
     return found
@@ -43,25 +49,17 @@ def json_value(text: str) -> Any:
     [{'lr': 0.1}, {'lr': 0.2}]
 
     Raises:
-        ValueError: The text is neither, or an object has a name twice.
+        UsageError: The text is neither, or an object has a name twice.
     """
     try:
-        return json.loads(text, object_pairs_hook=_named_once)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, object_pairs_hook=_object)
+    except _NO_JSON as error:
         found: list[Any] = []
         for number, line in enumerate(text.splitlines(), start=1):
             try:
-                found += [json.loads(line, object_pairs_hook=_named_once)] if line.strip() else []
-            except (ValueError, RecursionError) as of_line:
+                found += [json.loads(line, object_pairs_hook=_object)] if line.strip() else []
+            except _NO_JSON as of_line:
                 # The first line of an object on several lines is no object by itself.
                 place, why = (f"line {number}", of_line) if found else ("it", error)
-                raise ValueError(f"{place} is not valid JSON: {why}") from why
+                raise UsageError(f"{place} is not valid JSON: {why}") from why
         return found
-
-
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = ", ".join(name for name, _ in pairs)
-        raise ValueError(f"an object has a name twice: {names}; name each once")
-    return found

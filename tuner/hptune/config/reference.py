@@ -34,8 +34,8 @@ SWEEPER = "hydra.sweeper"
 """Stands for a function's name where Hydra starts the study."""
 SWEEPERS_STUDY = "hptune"
 """Name of the study's directory in the folder of a multirun."""
-MULTIRUN = "multirun.yaml"
-"""Name of Hydra's file with the configuration in the folder of a multirun."""
+MULTIRUN = "multirun.txt"
+"""Name of the file in a study's directory that says where the folder of its multirun is."""
 _NEW_STUDY = "hptune run … --study "
 
 _HEAD = """\

@@ -69,7 +69,7 @@ def _from_file(path: Path, forms: str) -> list[Point]:
 def _from_json(text: str, where: str, forms: str) -> list[Point]:
     try:
         found = json_value(text)
-    except ValueError as error:
+    except UsageError as error:
         raise UsageError(f"{where}: {error}; {forms}") from error
     points = found if isinstance(found, list) else [found]
     for point in points:
@@ -84,6 +84,6 @@ def _from_json(text: str, where: str, forms: str) -> list[Point]:
 def _from_csv(text: str, path: Path) -> list[Point]:
     try:
         rows = csv_records(text)
-    except ValueError as error:
+    except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return [{name: value for name, value in row.items() if value} for row in rows]

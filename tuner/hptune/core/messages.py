@@ -40,6 +40,7 @@ class StudyOpened:
             attempts count as released, not as lost.
         without_master: Whether no master runs it from now on: programs ask for its trials, and each
             of their calls holds the study's lock for its moment.
+        keeps_pause: Whether it stays paused if it was: no user has resumed it.
     """
 
     at: float
@@ -51,6 +52,7 @@ class StudyOpened:
     retries_nodes: bool = False
     was_handed_over: bool = False
     without_master: bool = False
+    keeps_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,11 @@ class Trial:
         return Score(self.values, self.violation)
 
     @property
+    def is_begun(self) -> bool:
+        """Whether it has run and is to continue: it is interrupted if nothing runs it."""
+        return bool(self.attempts) and self.state in (TrialState.WAITING, TrialState.RUNNING)
+
+    @property
     def confirms(self) -> int | None:
         """The trial whose configuration this one trains again with another seed; else None.
 

@@ -32,7 +32,7 @@ _STORAGE_ERRORS = frozenset(
         errno.EISDIR,
     }
 )
-_PROBE_BYTES = 65_536
+_PROBE_BYTES = 1_000_000
 """More than a file system with free blocks but without quota takes."""
 
 
@@ -66,7 +66,7 @@ def storage_full(path: Path, what: str) -> StorageFullError:
     """
     folder = next(each for each in (path, *path.parents) if os.path.isdir(each))  # noqa: PTH112 - raises nothing
     mount = shlex.quote(mount_of(folder).point)
-    match _refusal(folder):
+    match refusal_of(folder):
         case errno.ENOSPC if not os.statvfs(folder).f_ffree:
             found = f"the file system {mount} cannot hold more files (it has no inodes left)"
             remedy = "Remove files there"
@@ -113,7 +113,7 @@ def removed(directory: Path) -> StudyError:
     )
 
 
-def _refusal(folder: Path) -> int | None:
+def refusal_of(folder: Path) -> int | None:
     """Return the system's error number for a small file in the folder; None if it can be written.
 
     Only a write shows whether a quota is used up.

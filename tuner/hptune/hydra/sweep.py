@@ -79,9 +79,10 @@ def _sweep(
     given.setdefault("directory", folder / SWEEPERS_STUDY)
     given |= {"hyperparameters": space, "resume": True}
     tuner = _Multirun(application, objectives, **given)
+    tuner.folder = folder
     _make(folder)
     with storage_errors(folder):
-        OmegaConf.save(config, folder / MULTIRUN)
+        OmegaConf.save(config, folder / "multirun.yaml")
     write_results(tuner.fit(), folder)
 
 
@@ -164,9 +165,17 @@ def _objectives(names: list[Any], direction: Any) -> list[Any]:
 
 
 class _Multirun(Tuner):
-    """Says how to continue in options of the sweeper."""
+    """Says how to continue in options of the sweeper, and in the study where its folder is."""
 
     _function = SWEEPER
+    folder: Path
+
+    def _run(self, directory: Any, *arguments: Any, **options: Any) -> Any:
+        directory.make()
+        directory.draft(file := directory.path / MULTIRUN)
+        with storage_errors(file):
+            file.write_text(os.path.relpath(self.folder, directory.path))
+        return super()._run(directory, *arguments, **options)
 
     def _shown_command(self, command: str) -> str:
         return super()._shown_command(command) or command

@@ -176,9 +176,9 @@ class Tuner:
         except HptuneError as error:
             raise error.with_traceback(None) from None
         except KeyboardInterrupt as error:
-            progress = str(error).partition(". Continue with")[0]
-            words = f"{progress}. The same script continues the study in {self._path}"
-            raise KeyboardInterrupt(words) from None
+            progress, has_begun, _ = str(error).partition(". Continue with")
+            more = f". The same script continues the study in {self._path}" if has_begun else ""
+            raise KeyboardInterrupt(progress + more) from None
         self._show_oracle()
 
     def search_space_summary(self, extended: object = None) -> None:

@@ -78,6 +78,17 @@ def is_gone(attempt: Attempt) -> bool:
     return began(pid) not in ("", beginning)  # another process may have its id now
 
 
+def may_wait(event: Event) -> bool:
+    """Return whether a program may wait for the answer to an event; what it tells counts anyway.
+
+    One that is hidden here may seem to have ended. It takes the lock itself without an answer.
+    """
+    if not isinstance(event, WorkerJoined) or event.node != socket.gethostname():
+        return True
+    found = _NAME.search(event.worker)
+    return found is None or began(int(found[2])) != ""
+
+
 def _namespace() -> str:
     return str(Path("/proc/self/ns/pid").stat().st_ino)
 

@@ -258,8 +258,7 @@ def _trials_so_far(past: Past) -> str:
     trials = [trial for trial in past.trials if trial.confirms is None]
     states = Counter(trial.state for trial in trials)
     states[TrialState.WAITING] += states.pop(TrialState.RUNNING, 0)  # its master has ended
-    to_continue = (TrialState.WAITING, TrialState.RUNNING)
-    begun = sum(trial.attempts > 0 for trial in trials if trial.state in to_continue)
+    begun = sum(trial.is_begun for trial in trials)
     return f"{text.plural(len(trials), 'trial')} ({text.counts(states, interrupted_trials=begun)})"
 
 

@@ -167,7 +167,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
         go_on=go_on,
         retried=retried,
         retries_nodes=request.retry_failed,
-        was_handed_over=_left_on_purpose(facts["ended"]),
+        was_handed_over=left_on_purpose(past),
         seed=facts["seed"],
         declared=declared,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
@@ -194,13 +194,15 @@ def _place_notes(request: ResumeRequest) -> list[str]:
     return [f"{name} is not used any more, since other workers are asked for; give it to return"]
 
 
-def _left_on_purpose(ended: Mapping[str, str] | None) -> bool:
+def left_on_purpose(past: Past) -> bool:
     """Return whether the last master left its attempts on purpose.
 
-    That is for the next run of its job, which `hptune stop` may have cancelled since.
+    That is for the next run of its job, which `hptune stop` may have cancelled since. A run that
+    was stopped has left none.
     """
-    reasons = (FinishReason.HANDED_OVER, FinishReason.INTERRUPTED)
-    return ended is not None and ended["finish_reason"] in reasons
+    reason = (past.facts["ended"] or {}).get("finish_reason")
+    was_stopped = reason == FinishReason.INTERRUPTED and past.engine.snapshot.running
+    return reason == FinishReason.HANDED_OVER or bool(was_stopped)
 
 
 def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:
@@ -351,8 +353,7 @@ def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]
 def _resume_notes(engine: Engine, retried: tuple[int, ...]) -> list[str]:
     trials = list(engine.trials)
     over = sum(trial.state.is_final for trial in trials) - len(retried)
-    begun = (trial for trial in trials if trial.attempts and not trial.state.is_final)
-    interrupted = sum(trial.state in (TrialState.WAITING, TrialState.RUNNING) for trial in begun)
+    interrupted = sum(trial.is_begun for trial in trials)
     line = f"resumed: {text.plural(over, 'trial')} {'is' if over == 1 else 'are'} over"
     if retried:
         line += f", {len(retried)} failed {'ones begin' if retried[1:] else 'one begins'} again"

@@ -299,7 +299,9 @@ def _run(
         with observers.until_stopped(), run.lock.beating():
             if not plan.retries_nodes:
                 cluster.exclude(run.engine.workers.unfit_nodes)
-            cluster.scale_up(plan.layout.resources, run.trials_to_run)
+            # A pause lasts until a user resumes the study.
+            keeps_pause = cluster.was_requeued and bool(run.engine.snapshot.paused_by)
+            cluster.scale_up(plan.layout.resources, 0 if keeps_pause else run.trials_to_run)
             header = plan.header(
                 str(run.directory),
                 parallelism=cluster.text(plan.layout),
@@ -312,7 +314,8 @@ def _run(
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
             # A run's time begins with the user's command, and so with what all displays show.
-            finish = loop.run(plan.opened(at=display.began_at, splits=splits), earlier)
+            opened = plan.opened(at=display.began_at, splits=splits)
+            finish = loop.run(replace(opened, keeps_pause=keeps_pause), earlier)
             requests.close()
         _record_end(run, finish.finish_reason, finish.reason)
         discard_journals(run.directory)

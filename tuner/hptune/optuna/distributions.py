@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from optuna.distributions import (
@@ -13,6 +15,7 @@ from optuna.distributions import (
 
 from ..ask_tell.spaces import Choice, Float, Int
 from ..core.space.parameters import FixedParameter, FloatParameter, IntParameter, Parameter, Scale
+from ..core.space.parameters.checks import plain
 from ..user_code.space_tables import Declaration
 
 
@@ -38,6 +41,8 @@ class Declared(NamedTuple):
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution) and value in distribution.choices:
             return self._choices[distribution.choices.index(value)]
+        if isinstance(distribution, IntDistribution) and isinstance(value, float):
+            return int(value) if value.is_integer() else value  # as of a data frame
         return value
 
     @property
@@ -55,6 +60,22 @@ def declared(distribution: Any) -> Declared:
     if isinstance(distribution, FloatDistribution):
         return Declared(distribution, Float(low, high, step, sampling))
     return Declared(distribution, Int(low, high, None if step == 1 else step, sampling))
+
+
+def enqueued(
+    parameter: Parameter, declared: Declared | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the value that a script enqueued for a parameter, as the study has it; else nothing.
+
+    Optuna tries one that is out of range. A search of hptune could not learn from it.
+    """
+    if (name := parameter.name) not in given:
+        return {}
+    value: Any = plain(given[name] if declared is None else declared.stored(given[name]))
+    if fault := parameter.explain(value):
+        warnings.warn(f"{fault}. The study suggests another value", stacklevel=2)
+        return {}
+    return {name: parameter.canonical(value)}
 
 
 def searched(parameter: Parameter) -> Declared:

@@ -15,7 +15,7 @@ from ..ask_tell.trial import AskedTrial
 from ..core.attempt import Cause
 from ..core.space.parameters import Parameter
 from ..errors import HptuneError, UsageError
-from .distributions import declared
+from .distributions import declared, enqueued
 from .missing import refused
 from .results import VALUE
 
@@ -66,7 +66,7 @@ class RunningTrial(Trial):
     def suggest(self, name: str, distribution: BaseDistribution) -> Any:
         """Return a value of the distribution; all of Optuna's methods call this."""
         hp, own, results = self._hp, declared(distribution), self.study.results
-        hp.first_value = lambda new: own.stored(self._fixed.get(name, self._drawn(new)))
+        hp.first_value = lambda new: enqueued(new, own, self._fixed).get(name, self._drawn(new))
         value = getattr(hp, own.declaration.kind)(name, **own.declaration.options)
         first = results.declared(name) or own
         if first.declaration != own.declaration:
@@ -96,6 +96,8 @@ class RunningTrial(Trial):
         The first report of a step counts, as in Optuna.
         """
         value, step = float(value), int(step)
+        if step < 0:
+            raise ValueError(f"trial.report: the step is {step}; steps begin at 0")
         if step in self._steps:
             return
         self._steps.add(step)

@@ -29,6 +29,7 @@ from ..storage.directory import StudyDirectory
 from ..text import plural
 from ..training.context import as_number, stated_cause
 from . import pruners, samplers
+from .distributions import enqueued
 from .jobs import WAIT_SECONDS, run_trials
 from .missing import beside, refuse, refused
 from .results import VALUE, Results
@@ -156,10 +157,7 @@ class Study(optuna.study.Study):
                 trial = self._next(int(min(left, _MANY)))
             except StudyOverError:
                 return
-            if trial is None:
-                self.hptune_study.session.end_gone()
-            else:
-                left -= 1
+            left -= trial is not None
             yield trial
 
     def _next(self, more: int) -> RunningTrial | None:
@@ -169,12 +167,9 @@ class Study(optuna.study.Study):
             more: How many trials the study is enlarged by if it has no more.
         """
         study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
-        searched = {each.name for each in study.space} if params else set()
-        known = {name: self.results.declared(name) for name in searched & params.keys()}
-        point = {
-            name: first.stored(params[name]) if first else params[name]
-            for name, first in known.items()
-        }
+        point: dict[str, Any] = {}
+        for each in study.space if params else ():
+            point |= enqueued(each, self.results.declared(each.name), params)
         if point:
             enlarge(study.session, 1, [point])
         for _ in range(2):
@@ -191,6 +186,7 @@ class Study(optuna.study.Study):
                 del self.enqueued[:1]
                 self._last = trial
                 return trial
+        study.session.end_gone()
         return None
 
     def enqueue_trial(

@@ -14,13 +14,7 @@ from typing import Self
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.data_parallel import DataParallel
 from ..core.goals import Goals
-from ..core.messages import (
-    AttemptEnded,
-    Event,
-    Measured,
-    Reported,
-    StopRequested,
-)
+from ..core.messages import AttemptEnded, Event, Measured, Reported, StopRequested
 from ..core.resources import Placement, Resources
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.completion import completed

@@ -32,7 +32,7 @@ from ..files.access import open_plain, read_part
 from ..files.file_errors import storage_errors
 
 _MOST_BYTES = 1_000_000
-"""How much of the file is read at once, and so the longest request."""
+"""How much of the file is read at once, and so the longest request; a longer file begins again."""
 
 
 class RequestFile:
@@ -74,18 +74,28 @@ class RequestFile:
             )
         self._write([line], must_last=request.action is not UserAction.TRAIN)
 
-    def answer(self, answers: Iterable[RequestAnswer]) -> None:
+    def answer(self, answers: Iterable[RequestAnswer], *, begins_again: bool = False) -> None:
         """Add answers to requests of programs, which are in the ledger already.
+
+        Args:
+            answers: The answers.
+            begins_again: Whether a long file may begin again: this program has the study's lock, so
+                there is no master that has yet to read it.
 
         Raises:
             StorageFullError: There is no space, or writing is forbidden.
         """
-        self._write([_line({"answered": each.request, "answer": each.text}) for each in answers])
+        lines = [_line({"answered": each.request, "answer": each.text}) for each in answers]
+        self._write(lines, begins_again=begins_again)
 
-    def _write(self, lines: Iterable[bytes], *, must_last: bool = False) -> None:
+    def _write(
+        self, lines: Iterable[bytes], *, must_last: bool = False, begins_again: bool = False
+    ) -> None:
         with storage_errors(self._path), self._open() as file:
             if self._locks_work:
                 fcntl.lockf(file, fcntl.LOCK_EX)
+            if begins_again and os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                file.truncate(0)
             file.write(b"".join(lines))
             file.flush()
             if must_last:
@@ -109,6 +119,9 @@ class RequestFile:
         """Return the next whole lines; empty if there are none, or the file cannot be read now."""
         try:
             found = read_part(self._path, begin=self._read_bytes, most_bytes=_MOST_BYTES)
+            if not found and self._path.stat().st_size < self._read_bytes:  # it has begun again
+                self._read_bytes = 0
+                return self._read_part()
         except (OSError, NotAFileError):
             return b""
         whole = found[: found.rfind(b"\n") + 1]

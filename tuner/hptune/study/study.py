@@ -18,7 +18,6 @@ from ..config.other_tuners import result_meant
 from ..config.reference import given_options
 from ..core.attempt import ReportedValue
 from ..core.goals import Goals
-from ..core.messages import FinishReason
 from ..core.ranking import Ranking
 from ..core.space.space import SearchSpace
 from ..core.trial import Goal, Trial, TrialState
@@ -384,11 +383,7 @@ class Study(Reports, Exports):
         """Return whether nothing continues the study, or its master has recorded its end."""
         if self._reader.facts()["ended"] is None and self._directory.owner() is not None:
             return False  # mostly, and a view takes longer to read
-        view = self.view()
-        if view.master is None or view.is_beginning:
-            return view.is_over
-        last = view.last_finish
-        return last is not None and last.finish_reason is not FinishReason.HANDED_OVER
+        return self.view().has_ended
 
     def setup(self) -> Setup:
         """Return how the study was started."""

@@ -96,6 +96,10 @@ class ViewReading:
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
         last = _last_finish(facts["ended"], None if master else run.stopping)
+        # The first event of a run has the time of its command, before it was the master.
+        is_beginning = master is not None and (
+            run.is_closed or run.began_at < run.last_event_at < master.since
+        )
         return StudyView(
             directory=str(directory.path),
             search=shown_name(settings.search),
@@ -113,10 +117,8 @@ class ViewReading:
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=last if master is not None else _with_job(last, self._job),
             model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
-            workers=None if master is None else run.workers,
-            # The first event of a run has the time of its command, before it was the master.
-            is_beginning=master is not None
-            and (run.is_closed or run.began_at < run.last_event_at < master.since),
+            workers=None if master is None or is_beginning else run.workers,
+            is_beginning=is_beginning,
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
             notes=run.notes,
@@ -147,11 +149,14 @@ def _last_finish(ended: Mapping[str, str] | None, stopping: StopRequested | None
 
 def _with_job(last: Finish | None, master: MasterJob | None) -> Finish | None:
     """Return how the last run ended, with what Slurm shows of its master's job, which is newer."""
-    was_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
-    if master is not None and master.is_gone and was_handed_over:
-        return None
-    if master is not None and master.waits and not was_handed_over:
-        reason = "the master's job waits in Slurm, and it continues the study by itself"
+    if master is None:
+        return last
+    if last is not None and last.finish_reason is FinishReason.HANDED_OVER:
+        return None if master.is_gone else last
+    # The job of a master that was killed is there because Slurm starts it again.
+    if master.waits or (last is None and not master.is_gone):
+        does = "waits in Slurm" if master.waits else "starts again"
+        reason = f"the master's job {does}, and it continues the study by itself"
         return Finish(FinishReason.HANDED_OVER, reason)
     return last
 

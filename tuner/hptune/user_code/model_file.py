@@ -32,7 +32,7 @@ from .source import ObjectiveSource, SourceKind
 from .source_checks import check_syntax, syntax_error
 from .user_errors import is_installed
 
-_FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
+_FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner", "sklearn")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
 NO_LOAD_DATA = (
     "the model file has no load_data(); define load_data() (or load_data(hp)) returning "

@@ -217,8 +217,8 @@ def _seen_here(device: str) -> str:
 
     A container or a batch job that sees only its own GPUs may number them from 0 again.
     """
-    parts = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")]
-    parts += [devices.node(), str(os.getuid()), device]
+    parts = [os.environ.get(name, "") for name in ("SLURM_STEP_ID", "SLURM_PROCID")]
+    parts += [devices.batch_job(os.environ), devices.node(), str(os.getuid()), device]
     with contextlib.suppress(OSError):
         parts.append(str(Path("/proc/self/ns/mnt").readlink()))
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]

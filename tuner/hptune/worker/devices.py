@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,8 +125,7 @@ def some_of(cores: tuple[int, ...], count: int) -> tuple[int, ...]:
 
     Containers and jobs on one machine see all of its cores, and must not all use the first ones.
     """
-    place = node() + next((os.environ[each] for each in _JOB_IDS if each in os.environ), "")
-    first = zlib.crc32(place.encode()) % len(cores)
+    first = zlib.crc32((node() + batch_job(os.environ)).encode()) % len(cores)
     return tuple(sorted([*cores[first:], *cores[:first]][:count]))
 
 
@@ -153,9 +152,9 @@ def is_slurm_job() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
-def is_batch_job() -> bool:
-    """Return whether this process belongs to a job of any batch system."""
-    return any(name in os.environ for name in _JOB_IDS)
+def batch_job(environment: Mapping[str, str]) -> str:
+    """Return the id of the job of any batch system that an environment is of; empty if none."""
+    return next((environment[each] for each in _JOB_IDS if each in environment), "")
 
 
 def ends_at() -> float | None:

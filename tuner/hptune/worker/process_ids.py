@@ -80,6 +80,14 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def empty_stdin() -> None:
+    """Have this process, and what it starts, read nothing from standard input."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    if nothing:
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+
 def set_name(name: str) -> None:
     """Set the name, of at most 15 characters, that the system shows for this process."""
     _prctl(_PR_SET_NAME, name.encode())

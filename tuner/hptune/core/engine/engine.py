@@ -240,7 +240,7 @@ class Engine:
             searched=searched,
             first=counts.get(TrialState.FAILED, 0) + first if first and not is_tried else None,
         )
-        self._paused_by = ""
+        self._paused_by = self._paused_by if event.keeps_pause else ""
         self._stop_reason = None
         self._finished = None
         return commands

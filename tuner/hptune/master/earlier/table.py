@@ -51,7 +51,7 @@ def read_table(path: Path, *, hyperparameters: Set[str], metrics: Sequence[str])
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows = csv_records(text) if path.suffix.lower() == ".csv" else _json(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, UsageError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"the trials in {path} cannot be read: {reason}") from error
     complete = [row for row in rows if _state(row) in _COMPLETE]

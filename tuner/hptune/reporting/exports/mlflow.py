@@ -16,6 +16,7 @@ from typing import Any
 from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError
+from ..results.view import StudyState
 from ..sqlite_files import sqlite_url
 from .source import RESULT, ExportedStudy, Written
 
@@ -162,7 +163,8 @@ def _parent(client: Any, experiment: str, study: ExportedStudy, run: Any) -> str
         tags = {_TRIAL: _STUDY}
         run = client.create_run(experiment, start_time=started, run_name=study.name, tags=tags)
     number: str = run.info.run_id
-    client.update_run(number, status="FINISHED" if study.view.last_finish else "RUNNING")
+    ended = "KILLED" if study.view.state is StudyState.MASTER_GONE else "FINISHED"
+    client.update_run(number, status=ended if study.view.has_ended else "RUNNING")
     return number
 
 

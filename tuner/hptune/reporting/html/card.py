@@ -39,7 +39,7 @@ def card(trials: StudyTrials, *, now: float) -> str:
         if len(params) > _MOST_PARAMS:
             params = [*params[:_MOST_PARAMS], ("and", f"{len(params) - _MOST_PARAMS} more")]
     name = text.clean(view.directory.rstrip("/").rpartition("/")[2])
-    dot = _BEST if view.is_live else _MUTED
+    dot = _BEST if view.is_run else _MUTED
     return (
         '<div style="display: flex; flex-wrap: wrap; gap: .5em 2em; align-items: flex-start">'
         '<div style="flex: 0 1 24em">'

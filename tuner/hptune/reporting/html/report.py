@@ -110,7 +110,7 @@ def make_report(
         headline(view, answers_of(trials, now), titles, now=now),
         facts_of(trials, now=seen, run_one=setup.run_one),
         (rows or TrialRows()).of(trials),
-        view.is_live,
+        view.is_run,
         view.paused_by,
         trials.space,
         trials.mark,
@@ -303,8 +303,8 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 def head_lines(view: StudyView, now: float) -> list[str]:
     """Return the lines below the title: the search, progress, state and the time."""
-    state = "running" if view.is_live else state_without_master(view)
-    if view.is_live and view.paused_by:
+    state = state_without_master(view) if view.master is None else "running"
+    if view.paused_by:
         state = f"paused by {text.clean(view.paused_by)}: no trial starts"
     return [
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",

@@ -145,7 +145,7 @@ def _means(confirmation: Confirmation) -> list[str]:
 
 
 def _trainings(confirmation: Confirmation) -> str:
-    numbers = ", ".join(str(trial.number) for trial in confirmation.counted)
+    numbers = ", ".join(map(str, sorted(trial.number for trial in confirmation.counted)))
     failed = f", {confirmation.failed} more failed" if confirmation.failed else ""
     if len(confirmation.counted) == 1:
         return f"one repeat, trial {numbers}{failed}"

@@ -380,9 +380,9 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
         return []
     if not view.is_live:
         numbers = [attempt.id.trial for attempt in attempts]
-        if view.state is StudyState.QUEUED:
-            verb = "continues" if len(numbers) == 1 else "continue"
-            return [f"{text.trials(numbers)} {verb} when that job runs"]
+        if view.state is StudyState.QUEUED or view.is_beginning:
+            what = "the model is read" if view.is_beginning else "that job runs"
+            return [f"{text.trials(numbers)} continue{'s' * (len(numbers) == 1)} when {what}"]
         were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
         return [f"{text.trials(numbers)} {were} interrupted; hptune resume continues {them}"]
     (_, *columns), *rows = running_rows(view, now)

@@ -103,7 +103,7 @@ def rest_of(attempt: Attempt, latest: Report | None, epochs: int | None) -> floa
 def left_of(view: StudyView, now: float) -> float | None:
     """Estimate how long a study that runs still takes; None if that is unknown."""
     total = view.all_trials
-    if view.master is None or view.paused_by or total is None:
+    if view.master is None or not view.is_live or view.paused_by or total is None:
         return None
     if not LEAST_ENDED <= view.ended < total:
         return None

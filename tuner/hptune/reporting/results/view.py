@@ -192,14 +192,27 @@ class StudyView:
         return StudyState.MASTER_GONE
 
     @property
-    def is_live(self) -> bool:
-        """Whether trials may run: by a master, or by programs that asked for them."""
+    def is_run(self) -> bool:
+        """Whether a master runs it, or programs ask for its trials."""
         return self.master is not None or self.is_open
+
+    @property
+    def is_live(self) -> bool:
+        """Whether trials may run: not while the master still reads the model."""
+        return self.is_run and not self.is_beginning
 
     @property
     def is_over(self) -> bool:
         """Whether nothing continues it: no master, no programs, and no job that waits."""
-        return not self.is_live and self.state is not StudyState.QUEUED
+        return not self.is_run and self.state is not StudyState.QUEUED
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing continues it, or its master has recorded its end."""
+        last = self.last_finish
+        if self.master is None or self.is_beginning or last is None:
+            return self.is_over
+        return last.finish_reason is not FinishReason.HANDED_OVER
 
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.
@@ -239,7 +252,7 @@ class StudyView:
     def state_of(self, trial: Trial) -> str:
         """Return a trial's state in one word; one that waits and has begun is interrupted."""
         state = self.trial_state(trial)
-        return INTERRUPTED if state is TrialState.WAITING and trial.attempts else state.lower()
+        return INTERRUPTED if state is TrialState.WAITING and trial.is_begun else state.lower()
 
     @property
     def ended(self) -> int:
@@ -292,7 +305,7 @@ class StudyView:
 
     @property
     def open_attempts(self) -> list[Attempt]:
-        """The attempts without a known end: they run if there is a master."""
+        """The attempts without a known end: they run if the study is live."""
         return [attempt for attempt in self.attempts if attempt.outcome is None]
 
     @property

@@ -83,11 +83,13 @@ class _ImportsShown:
 
     def say(self, words: str) -> None:
         """Take what is imported now; empty for nothing."""
+        if not words:
+            if self._showing is not None:  # its thread may look once more, and still has words
+                self._showing.close()
+                self._showing = None
+            return
         self._words = words
-        if not words and self._showing is not None:
-            self._showing.close()
-            self._showing = None
-        elif words and self._showing is None:
+        if self._showing is None:
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
                 self._show(stack)
                 self._showing = stack.pop_all()

@@ -125,7 +125,7 @@ def _snapshot(view: StudyView, jobs: str) -> StudySnapshot:
         earlier[attempt.id.trial] += 0.0 if attempt.outcome is None else attempt.seconds(0.0) or 0.0
     running = [
         RunningAttempt(trials[number], attempt, view.latest.get(attempt.id), earlier[number])
-        for attempt in view.open_attempts
+        for attempt in (view.open_attempts if view.is_live else ())
         if (number := attempt.id.trial) in trials  # it may have begun after the trials were read
     ]
     held = [run.attempt.placement for run in running]

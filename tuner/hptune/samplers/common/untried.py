@@ -140,10 +140,9 @@ class Untried:
         if self._all is None:
             return None
         while 2 * (self._tried_inside + len(pending)) < self._all.count:
-            params = self._all.at(int(rng.integers(self._all.count)))
-            key = self._space.key(params)
-            if key not in pending and key not in self._tried:
-                return key, params
+            drawn = self._all.at(int(rng.integers(self._all.count)))
+            if (found := self.first_untried([drawn], pending)) is not None:
+                return found
         left = self._listed(self._all)
         # Skipping the few pending ones by rank keeps the choice uniform.
         blocked = sorted(self._number_of[key] for key in pending if key in self._number_of)

@@ -27,14 +27,7 @@ from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .codec import checked_time, decode_event
-from .database import (
-    check_pages,
-    event_rows,
-    one_state,
-    read_events,
-    read_facts,
-    read_transaction,
-)
+from .database import check_pages, event_rows, one_state, read_events, read_facts, read_transaction
 from .errors import DamagedError, damage_errors
 from .facts import StudyFacts
 from .rows import SELECT_ATTEMPTS, SELECT_REPORTS, SELECT_TRIALS, attempt_of, report_of, trial_of
@@ -213,7 +206,8 @@ class LedgerReader:
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
-                    joined, paused_by, is_closed, stopping = set(), "", False, None
+                    paused_by = paused_by if event.keeps_pause else ""
+                    joined, is_closed, stopping = set(), False, None
                     without_master = event.without_master
                 case StopRequested():
                     stopping = event

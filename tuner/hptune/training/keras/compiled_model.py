@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import ModelFileError
 from ...user_code.user_errors import one_line
+from ..unused_tensorflow import tensorflow_left_out
 from .objective import MUST_RETURN
 
 _ACCURACY = ("accuracy", "acc")
@@ -168,6 +169,7 @@ def _texts(config: Any) -> Iterator[str]:
 def _compile_config(model: Any) -> Mapping[str, Any]:
     """Return what the model was compiled with, in the form of Keras's JSON if it has one."""
     try:
-        return getattr(model, "get_compile_config", dict)() or {}
+        with tensorflow_left_out():
+            return getattr(model, "get_compile_config", dict)() or {}
     except Exception:  # Keras reads the source of a function, which may have none
         return getattr(getattr(model, "_compile_config", None), "config", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import random
@@ -13,6 +14,7 @@ from ...user_code.watched_imports import imports_run_by
 from ..unused_tensorflow import tensorflow_left_out
 
 _later_imports = contextlib.ExitStack()
+atexit.register(_later_imports.close)  # later there is no list of finders to remove it from
 
 
 def seed_everything(seed: int, *, deterministic: bool) -> None:

@@ -29,7 +29,7 @@ from distributed import Worker
 
 from ..forkserver.channel import Channel
 from ..gpus.machine import Gpus
-from ..process_ids import die_with_parent, set_name
+from ..process_ids import die_with_parent, empty_stdin, set_name
 from .connection_limit import limit_connections
 from .dask_settings import silence
 
@@ -185,9 +185,7 @@ def _leave_the_master(connection: int) -> None:
         if int(each) > _MASTER:
             with contextlib.suppress(OSError):  # that of the listing
                 os.close(int(each))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    empty_stdin()
     set_name(SERVER_NAME)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its master

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from .. import devices
 from ..orders import AttemptOrder, Order
-from ..process_ids import die_with_parent
+from ..process_ids import die_with_parent, empty_stdin
 from . import attempt, orphans, questions
 from .call_depth import with_ample_stack
 from .channel import Channel
@@ -53,10 +53,7 @@ def _leave_the_parent() -> None:
     if devices.is_slurm_job():
         leave_sigterm_to_the_worker()
     atexit._clear()  # noqa: SLF001 - the parent's clean-up is not ours to run
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    if nothing:
-        os.dup2(nothing, 0)
-        os.close(nothing)
+    empty_stdin()
 
 
 def leave_sigterm_to_the_worker() -> None:

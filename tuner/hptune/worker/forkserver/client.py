@@ -260,7 +260,7 @@ class ForkServer:
         try:
             yield
         finally:
-            if server in _resting:
+            with contextlib.suppress(ValueError):  # it was taken
                 _resting.remove(server)
                 server.close()
 
@@ -269,7 +269,7 @@ class ForkServer:
 
         Only a process without the user's file can rest; another one is closed.
         """
-        older, _resting[:] = _resting[:], []
+        older = [*iter(_taken, None)]
         is_there = Path(self.source.path).exists()  # its study may have been removed
         if self._ready and self.source.kind is SourceKind.PICKLE and is_there:
             with contextlib.suppress(BrokenPipeError):
@@ -286,9 +286,8 @@ class ForkServer:
     @staticmethod
     def resting(source: ObjectiveSource) -> ForkServer | None:
         """Return the process that waits if it serves this code as a new one would, else None."""
-        if not _resting:
+        if (server := _taken()) is None:
             return None
-        server = _resting.pop()
         atexit.unregister(server.close)
         if server.serves(source):
             server.source = source  # that of its last study may be gone
@@ -345,6 +344,13 @@ class ForkServer:
 
 _resting: list[ForkServer] = []
 """Processes that wait for a study of this process: one that rests, and one started early."""
+
+
+def _taken() -> ForkServer | None:
+    """Return a process that waits, and which no other thread gets; None if there is none."""
+    with contextlib.suppress(IndexError):
+        return _resting.pop()
+    return None
 
 
 def _leave_to_parent() -> None:

@@ -94,7 +94,7 @@ def caches(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
         folder: A folder of this node that lasts as long as the fork server.
         given: Its environment: a cache that the user has chosen stays.
     """
-    if not devices.is_batch_job():
+    if not devices.batch_job(given):
         return {}
     return {name: str(folder / part) for name, part in _CACHES.items() if name not in given}
 

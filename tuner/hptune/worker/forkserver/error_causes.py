@@ -17,11 +17,10 @@ from pathlib import Path
 
 from ...core.attempt import FULL_HOME, Cause, Ending, Halt
 from ...errors import DISK_FULL, ProgramFailed
+from ...files.file_errors import refusal_of
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
 from ...training.resume.checkpoint import NoRoom
 from ...user_code.user_errors import one_line, text_of, user_traceback
-
-_LEAST_BYTES = 1_000_000
 
 _AT_SIGTERM = "SIGTERMException"
 """What Lightning raises when its process gets SIGTERM, as when a job is cancelled. Without
@@ -172,18 +171,8 @@ def _is_to_blame(directory: Path) -> bool:
 
 
 def _is_full(directory: Path) -> bool:
-    """Return whether the study's directory takes no more, so that other attempts would fail too.
-
-    Only a write shows whether a quota is used up.
-    """
-    try:
-        with tempfile.TemporaryFile(dir=directory) as file:
-            file.write(os.urandom(_LEAST_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        return error.errno in DISK_FULL
-    return False
+    """Return whether the study's directory takes no more, so that other attempts would fail too."""
+    return refusal_of(directory) in DISK_FULL
 
 
 def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:

@@ -6,8 +6,8 @@
   orphan whose trial has ended (`trial_of`).
 - If the fork server was killed, they are found by their environment, which names the
   fork server and its owner, the process that started it. A fork server started later kills what
-  dead owners left on this machine. A Slurm job that a trial submitted has the same environment
-  but for its job's id, and is spared.
+  dead owners left on this machine. A job that a trial submitted may have the same environment but
+  for its id, and is spared.
 
 A resource tracker of Python's `multiprocessing` or of loky is spared for some seconds. It ends by
 itself after the processes that it serves, and removes their semaphores and shared memory. A fork
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from .. import devices
 from ..process_ids import RLIMIT_LOCKS, adopt_orphans, began, children_of, place, trial_of
 
 _MARK = "HPTUNE_FORK_SERVER"
@@ -60,12 +61,12 @@ def kill(pid: int, *, spares_trackers: bool) -> None:
 def environment(folder: Path) -> dict[str, str]:
     """Return what marks a fork server with this folder, and all that descends from it."""
     own = os.getpid()
-    return {_MARK: f"{place()} {own} {began(own)} {_job(dict(os.environ))} {folder}"}
+    return {_MARK: f"{place()} {own} {began(own)} {_job(os.environ)} {folder}"}
 
 
-def _job(variables: Mapping[str, str]) -> str:
-    """Return the Slurm job that an environment is of. A job that a trial submits has another."""
-    return variables.get("SLURM_JOB_ID") or "-"
+def _job(environment: Mapping[str, str]) -> str:
+    """Return the job that an environment is of, as one word. One that a trial submits differs."""
+    return devices.batch_job(environment).replace(" ", "") or "-"
 
 
 def kill_of_dead_owners() -> None:

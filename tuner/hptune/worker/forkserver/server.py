@@ -39,7 +39,7 @@ from ...user_code.source import ObjectiveSource, SourceKind
 from ...user_code.watched_imports import watched_imports
 from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
-from ..process_ids import adopt_orphans, trial_of
+from ..process_ids import adopt_orphans, empty_stdin, trial_of
 from . import child as trial_process
 from . import imports_without_gpu, orphans
 from .attempt import DUMP_STACKS
@@ -303,9 +303,7 @@ def main(address: str, source_kind: str, source_path: str, entry: str, mode: str
     """Import, say that all is ready, and serve."""
     # The user's file may read from stdin, and must not take the owner's messages.
     owner = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    empty_stdin()
     # What it prints belongs in the log, not in the pipe to the owner.
     ready = os.dup(1)
     os.dup2(2, 1)

@@ -118,15 +118,19 @@ def typed_equal(left: ParamValue, right: ParamValue) -> bool:
     return type(left) is type(right) and left == right
 
 
-def check_default(name: str, default: float, low: float, high: float) -> None:
-    """Check that the default lies within the bounds.
+def set_range(
+    parameter: Any, *, low: float, high: float, step: float | None, default: float, values: object
+) -> None:
+    """Set the range of a number and its default.
 
     Raises:
-        SpaceError: The default does not.
+        SpaceError: The default does not lie within the bounds.
     """
+    set_fields(parameter, low=low, high=high, step=step, values=values)
+    set_default(parameter, default)
     if not low <= default <= high:
         raise SpaceError(
-            f"{name}: the default {default} lies outside the bounds {low}..{high}; "
+            f"{parameter.name}: the default {default} lies outside the bounds {low}..{high}; "
             "move the default or widen the bounds"
         )
 

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from ...trial import ParamValue
-from .checks import (
-    check_default,
-    check_range,
-    finite_float,
-    is_number,
-    number_in,
-    set_default,
-    set_fields,
-    whole_number,
-)
+from .checks import check_range, finite_float, is_number, number_in, set_range, whole_number
 from .conditions import Condition
 from .priors import Prior, apply_prior, undo_prior
 from .scales import (
@@ -78,9 +69,7 @@ class FloatParameter:
             values = LinearSteps(low, high, step)
         elif step is not None:
             values = multiplied_steps(low, high, step, self.scale)
-        set_fields(self, low=low, high=high, step=step, values=values)
-        set_default(self, default)
-        check_default(self.name, default, low, high)
+        set_range(self, low=low, high=high, step=step, default=default, values=values)
 
     @property
     def bounds(self) -> str:
@@ -183,9 +172,7 @@ class IntParameter:
             values = range(low, high + 1, step or 1)
         else:
             values = multiplied_integers(low, high, step, self.scale)
-        set_fields(self, low=low, high=high, step=step, values=values)
-        set_default(self, default)
-        check_default(self.name, default, low, high)
+        set_range(self, low=low, high=high, step=step, default=default, values=values)
 
     @property
     def bounds(self) -> str:
