@@ -10,8 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from ..config.objectives import goals_of
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
+from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
     Event,
@@ -84,6 +86,11 @@ class Session:
     def reader(self) -> LedgerReader:
         """The study's ledger, for reading."""
         return LedgerReader(self.directory)
+
+    @cached_property
+    def goals(self) -> Goals:
+        """The study's goals, which never change."""
+        return goals_of(self.reader.facts())
 
     # --- calls ------------------------------------------------------------------------------
 

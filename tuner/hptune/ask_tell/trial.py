@@ -9,10 +9,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..config.objectives import goals_of
 from ..core.attempt import AttemptId, CameBack, Cause, Ending, Report, ReportedValue
 from ..core.engine.records import LeasedAttempt
-from ..core.goals import Goals, unknown_metric
+from ..core.goals import unknown_metric
 from ..core.messages import Event, ParametersUsed, Reported
 from ..core.seeds import training_seed
 from ..core.space.completion import opening_value
@@ -58,7 +57,6 @@ class AskedTrial(TrialContext):
         params: Params,
         *,
         seed: int,
-        goals: Goals,
         epochs: int | None,
         space: SearchSpace,
         resumed_from: int | None = None,
@@ -69,7 +67,7 @@ class AskedTrial(TrialContext):
             params=dict(params),  # what the program does with it changes no state of the study
             seed=seed,
             directory=session.directory.trial(attempt.trial),
-            goals=goals,
+            goals=session.goals,
             epochs=epochs,
             resumed_from=resumed_from,
             rungs=rungs,
@@ -240,14 +238,12 @@ def asked_trials(session: Session, count: int, *, lease_seconds: float) -> list[
         NoTrialError: None is free now.
     """
     given_trials = session.ask(count, lease_seconds=lease_seconds)
-    goals = goals_of(session.reader.facts())
     return [
         AskedTrial(
             session,
             given.attempt,
             given.params,
             seed=given.seed,
-            goals=goals,
             epochs=given.epochs,
             space=SearchSpace.from_json(given.space),
             resumed_from=given.resume_from,
@@ -281,7 +277,6 @@ def asked_trial(session: Session, trial: AskedTrial | int | str) -> AskedTrial:
         leased.attempt.id,
         found.params,
         seed=training_seed(facts["seed"], found.number),
-        goals=goals_of(facts),
         epochs=facts["epochs"],
         space=SearchSpace.from_json(facts["space"]),
     )
