@@ -43,7 +43,7 @@ from hptune.core.resources import Placement
 from hptune.core.trial import Trial, TrialState
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 SIZES = (1_000, 5_000)
 UPDATES = 10

@@ -427,7 +427,6 @@ def test_an_import_beside_the_doors_is_found() -> None:
     assert may_import(run, split, in_function=True)
     assert not may_import(run, split, in_function=False), "the door loads it when it is needed"
     assert not may_import("hptune.doctor.report", page, in_function=True), "it needs no page"
-    assert not may_import("hptune.cli", page, in_function=True), "it lists commands"
 
 
 def test_every_module_of_a_wing_exists() -> None:
@@ -497,6 +496,33 @@ def test_importing_and_asking_for_help_load_nothing_heavy(script: str, tmp_path:
     loaded = loaded_after(script, tmp_path)
     assert "hptune" in loaded
     assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("ask", "study"),
+        ("tell", "study", "0", "loss=0.5"),
+        ("report-step", "study", "0", "--step", "1", "loss=0.5"),
+    ],
+    ids=lambda call: call[0],
+)
+def test_calls_of_programs_load_what_they_use(call: tuple[str, ...], tmp_path: Path) -> None:
+    space = {"x": hptune.Float(0.0, 1.0)}
+    hptune.open_study(tmp_path / "study", space, "loss:min", search="tpe").ask()
+    script = f"""
+    from hptune.cli import main
+    try:
+        main({list(call)})
+    except SystemExit as end:
+        assert not end.code, end.code
+    """
+    loaded = loaded_after(script, tmp_path)
+    assert "hptune.ask_tell" in loaded
+    assert ("numpy" in loaded) == (call[0] == "ask"), "only a suggestion needs it"
+    views = {each for each in loaded if each.startswith(("hptune.reporting", "hptune.study"))}
+    plans = {"hptune.ask_tell.study", "hptune.cli.options", "hptune.master.plan"}
+    assert loaded & (HEAVY | plans | views | {"asyncio", "ssl", "cryptography"}) == set()
 
 
 def test_a_study_says_that_it_reads_the_model_before_it_loads_anything_heavy(

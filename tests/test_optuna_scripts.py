@@ -15,6 +15,8 @@ import pytest
 from optuna.trial import TrialState
 
 import hptune.optuna
+from hptune.ask_tell.session import Session
+from hptune.ask_tell.study import enlarge
 from hptune.core.attempt import ReportedValue
 from hptune.errors import UsageError
 from hptune.storage.directory import StudyDirectory
@@ -233,7 +235,7 @@ def test_the_trial_of_a_killed_script_is_tried_by_the_next_one(asks: bool) -> No
 
 
 def test_a_trial_that_the_command_line_has_is_left_to_it() -> None:
-    grid_study().hptune_study.session.enlarge(3)
+    enlarge(grid_study().hptune_study.session, 3)
     asking = multiprocessing.get_context("fork").Process(
         target=lambda: hptune.open_study("grid.studies/grid").ask()  # as `hptune ask` does
     )
@@ -336,15 +338,13 @@ def test_a_study_that_is_stopped_begins_no_more_trials() -> None:
 
 def test_few_calls_of_ask_enlarge_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     study = hptune.optuna.create_study()
-    session = study.hptune_study.session
     counts: list[int] = []
-    enlarge = session.enlarge
 
-    def counted(count: int) -> None:
+    def counted(session: Session, count: int) -> None:
         counts.append(count)
-        enlarge(count)
+        enlarge(session, count)
 
-    monkeypatch.setattr(session, "enlarge", counted)
+    monkeypatch.setattr("hptune.optuna.study.enlarge", counted)
     for _ in range(20):
         trial = study.ask()
         study.tell(trial, square(trial))

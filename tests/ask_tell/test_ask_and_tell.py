@@ -277,8 +277,8 @@ def test_a_program_takes_a_trial_of_any_size(path: Path) -> None:
     added = (Suggestion({"x": 0.25, "kind": "a"}, "added", large),)
     request = UserRequested(time.time(), "1", UserAction.ENQUEUE, "ada", added=added)
     with study.session.directory.acquire(is_brief=True) as lock:
-        followed_study = study.session._state.caught_up(lock)
-        with study.session._state.recorded(followed_study):
+        followed_study = study.session.state.caught_up(lock)
+        with study.session.state.recorded(followed_study):
             followed_study.happen(request)
     assert sorted(trial.number for trial in study.ask(2)) == [0, 1]
 
@@ -374,7 +374,7 @@ def test_a_new_study_needs_its_objective(path: Path) -> None:
 def test_a_disk_without_room_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(path)
     trial, other = study.ask(2)
-    ledger = study.session._state._ledger._connection  # type: ignore[union-attr]
+    ledger = study.session.state._ledger._connection  # type: ignore[union-attr]
     (pages,) = ledger.execute("PRAGMA page_count").fetchone()
     ledger.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageFullError, match="full"):

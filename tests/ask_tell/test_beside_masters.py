@@ -16,7 +16,8 @@ import pytest
 import hptune
 from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
-from hptune.ask_tell.session import MasterWaitsError, Session
+from hptune.ask_tell.opening import MasterWaitsError
+from hptune.ask_tell.session import Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
@@ -41,9 +42,9 @@ from hptune.errors import (
     TrialOverError,
 )
 from hptune.master import run
+from hptune.master.past import Past
 from hptune.master.programs import follows
 from hptune.master.replay import replay
-from hptune.master.resume_checks import Past
 from hptune.master.user_requests import UserRequests
 from hptune.storage.asking import new_request
 from hptune.storage.directory import StudyDirectory
@@ -293,7 +294,7 @@ def test_a_study_that_its_first_master_has_yet_to_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "open", lambda *_: None)
+        patch.setattr("hptune.ask_tell.study.open_session", lambda *_: None)
         opened(path)
     with StudyDirectory(path).acquire():
         assert [each.name for each in hptune.open_study(path, SPACE).space] == [*SPACE]

@@ -12,7 +12,7 @@ import pytest
 
 from hptune.clusters import slurm_jobs
 from hptune.config.settings import StudySettings
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune_jobqueue import commands
 from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.script import MASTER_NOTICE

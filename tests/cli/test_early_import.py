@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from hptune.master import workforce
-from hptune.user_code.model_file import ObjectiveSource
+from hptune.user_code.source import ObjectiveSource
 from hptune.worker.forkserver.client import ForkServer
 from in_process import InProcess
 

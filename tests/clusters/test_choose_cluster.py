@@ -20,7 +20,7 @@ from hptune.config.asked import Asked, asked
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
 from hptune.errors import StudyError, UsageError
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.errors import ConfigError, JobsFailError, ShapesFailError
 from hptune_jobqueue.nodes import parse_sinfo

@@ -25,7 +25,7 @@ from hptune.errors import NoStudyError, StudyError, UsageError
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.master.workforce import Workforce
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask.study_access import StudyAccess
 
 ADDRESS = "tls://node1:8786"

@@ -14,7 +14,7 @@ from hptune.config.settings import StudySettings
 from hptune.core.resources import Amount, Capacity, Resources
 from hptune.core.scheduling.cluster import ClusterState
 from hptune.errors import UsageError
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.devices import share
 
 MACHINE = Capacity((0, 1, 2, 3), ("A",), 10**10)

@@ -17,7 +17,8 @@ from hptune.core.goals import Goals
 from hptune.core.resources import Capacity
 from hptune.core.trial import Direction, Goal
 from hptune.errors import UsageError
-from hptune.user_code.model_file import Found, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import Found
 
 
 def settings(tmp_path: Path, **given: Any) -> StudySettings:

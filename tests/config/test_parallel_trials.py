@@ -10,7 +10,7 @@ from hptune.config.parallel_trials import carrier_of
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
 from hptune.errors import UsageError
-from hptune.user_code.model_file import Found, ObjectiveSource, SourceKind
+from hptune.user_code.source import Found, ObjectiveSource, SourceKind
 
 KERAS = Found(is_keras=True, space=(), constants={}, backend="jax")
 TWO = Resources(processes=2)

@@ -15,7 +15,7 @@ from hptune.config.asked import asked
 from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
 from hptune.errors import UsageError
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 
 def settings(**asked: object) -> StudySettings:

@@ -199,7 +199,7 @@ def test_a_worker_that_begins_after_its_master_was_killed_ends() -> None:
     """joblib would keep its process for minutes, with the master's output open."""
     script = """
 import multiprocessing, os
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.joblib_worker import serve
 
 multiprocessing.current_process().name = "LokyProcess-1"

@@ -27,7 +27,7 @@ from hptune.executors import local_cluster
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.executors.local_cluster import own_client, own_cluster
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask import worker_server
 from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME, WorkerServer
 from real_runs import is_alive, wait_for

@@ -25,7 +25,7 @@ from hptune.executors.joblib import JoblibExecutor
 from hptune.executors.parallel import ParallelExecutor
 from hptune.testing.executor_driver import is_alive, open_stage
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder
 
 CLOCK = SystemClock()

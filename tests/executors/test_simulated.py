@@ -15,7 +15,7 @@ from hptune.core.messages import AttemptEnded, Event, Measured, WorkerJoined, Wo
 from hptune.core.resources import Placement
 from hptune.executors.base import Executor
 from hptune.testing.executors import Stage
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptLimits, AttemptOrder
 from simulated import SimulatedExecutor
 from simulated_parts import Faults, Needs, SimulatedWorker

@@ -14,8 +14,9 @@ from hptune.errors import UsageError
 from hptune.files.ownership import check_loadable
 from hptune.training.resume.checkpoint import Checkpoints
 from hptune.user_code import pickling
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, load
+from hptune.user_code.model_file import load
 from hptune.user_code.pickling import StoredData
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from planted import Planted
 
 NOBODY = 65534

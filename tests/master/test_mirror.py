@@ -14,7 +14,7 @@ from exported_study import varied
 from hptune.config.settings import StudySettings
 from hptune.master import mirror
 from hptune.storage.directory import StudyDirectory
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from in_process import InProcess, refused
 from real_runs import is_alive
 from stored_study import stored
@@ -104,7 +104,7 @@ import os, pathlib, signal, time
 from hptune.config.settings import StudySettings
 from hptune.master.mirror import mirrored
 from hptune.storage.directory import StudyDirectory
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 source = ObjectiveSource(SourceKind.FILE, "model.py")
 settings = StudySettings(source=source, working_directory=".", mirror="tool:hangs")

@@ -16,7 +16,7 @@ from hptune.config.settings import StudySettings
 from hptune.core.trial import TrialState
 from hptune.master import notify
 from hptune.master.notify import Notifier
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from in_process import InProcess
 from real_runs import is_alive
 

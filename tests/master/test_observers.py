@@ -25,7 +25,7 @@ from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce, runnable
 from hptune.reporting.terminal.notifications import Notifications
 from hptune.reporting.terminal.progress import RunHeader
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask.study_access import StudyAccess
 
 

@@ -28,7 +28,7 @@ from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import trials

@@ -11,11 +11,12 @@ from engine_driver import EngineDriver, returned
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.errors import ModelFileError, UsageError
-from hptune.master.resume_checks import Past, check_changes
+from hptune.master.past import Past
+from hptune.master.resume_checks import check_changes
 from hptune.master.resume_plan import left_on_purpose
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import StudyFacts
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 
 def facts_with(settings: StudySettings) -> StudyFacts:

@@ -42,7 +42,7 @@ from hptune.scaling.measurer import MeasuringPlan
 from hptune.scaling.split import Splitter, SplitTimes
 from hptune.scaling.step_runner import StepRunner, TrialSizes
 from hptune.storage.directory import StudyDirectory
-from hptune.user_code.model_file import Found, ObjectiveSource, SourceKind
+from hptune.user_code.source import Found, ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder, StudyBrief
 from scaling_curves import CURVES
 from simulated import SimulatedExecutor

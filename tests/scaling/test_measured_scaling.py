@@ -14,7 +14,7 @@ from hptune.core.step_request import StepRequest
 from hptune.master.scaling import ScalingRequest, measured_curve
 from hptune.scaling.curve import Mode, Point, Sample, ScalingCurve
 from hptune.scaling.measurer import MeasuringPlan
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 BATCH = 8
 

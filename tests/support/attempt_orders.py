@@ -9,7 +9,8 @@ from hptune.core.attempt import AttemptId
 from hptune.core.goals import Goals
 from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder, StudyBrief
 
 ATTEMPT = AttemptId(0, 0)

@@ -24,7 +24,8 @@ from hptune.core.resources import Placement
 from hptune.core.space.space import SearchSpace
 from hptune.core.step_request import StepRequest
 from hptune.core.trial import Score
-from hptune.user_code.model_file import Found, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import Found
 from hptune.worker.forkserver.client import Busy, ForkServer
 from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from hptune.worker.runner import AttemptRunner

@@ -12,7 +12,8 @@ import numpy as np
 
 from hptune.training.data_cache import data_cache
 from hptune.training.hyperparameters import make_hyperparameters
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode
+from hptune.user_code.model_file import UserCode
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 FORK = multiprocessing.get_context("fork")
 # filelock, which PyTorch loads, refuses a fork while another thread forks.

@@ -142,13 +142,13 @@ def check_held(cluster_state: ClusterState, placements: Iterable[Placement]) -> 
     held_on = {name: list[Placement]() for name in cluster_state}
     for rank in held:
         held_on[rank.worker].append(rank)
-    for row, (name, record) in enumerate(cluster_state._workers.items()):
+    assert [*cluster_state._free] == [*cluster_state._totals] == [*cluster_state]
+    for name, record in cluster_state._workers.items():
         here = held_on[name]
         _check_pool(record.cpus, [(p.cpus, p.cpu_share) for p in here])
         _check_pool(record.gpus, [(p.gpus, p.gpu_share) for p in here])
         assert record.memory_bytes + sum(p.memory_bytes for p in here) == record.total_bytes
         assert record.memory_bytes >= 0 or cluster_state._kept_back
-        assert record.row == row
     cpus = sum(len(p.cpus) * p.cpu_share for p in held)
     gpus = sum(len(p.gpus) * p.gpu_share for p in held)
     assert abs(cluster_state.cpus_held - cpus) < 1e-6

@@ -14,7 +14,7 @@ from hptune.core.attempt import AttemptId
 from hptune.core.messages import WorkerJoined
 from hptune.core.resources import Capacity
 from hptune.executors.file_exchange import FileExchange
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask.announcement import Announcement
 from hptune.worker.dask.study_access import StudyAccess
 from hptune.worker.transport.files import INCOMING

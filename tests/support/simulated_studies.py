@@ -22,7 +22,7 @@ from hptune.core.trial import Trial
 from hptune.master.loop import Files, Observer, SplitChooser, StudyLoop
 from hptune.master.suggester import InformedSampler, Suggester, suggested
 from hptune.pruners.registry import make_pruner
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptLimits, StudyBrief
 from simulated import SimulatedExecutor
 

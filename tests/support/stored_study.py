@@ -16,7 +16,7 @@ from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParamete
 from hptune.core.trial import Trial, TrialState
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 SPACE = SearchSpace(
     (

@@ -26,8 +26,8 @@ from hptune.core.trial import Trial
 from hptune.executors.base import EventQueue, Executor
 from hptune.master.followed_search import stored_sampler
 from hptune.master.loop import StudyLoop
+from hptune.master.past import Past
 from hptune.master.recovery import discard_journals
-from hptune.master.resume_checks import Past
 from hptune.master.resume_plan import Changes, allowed_changes, plan_resume, resume_request
 from hptune.master.stop_requests import StopRequests
 from hptune.master.user_requests import UserRequests

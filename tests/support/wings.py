@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-COMMANDS = "hptune.cli"
-"""The module that lists all commands; it may import the command of every wing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wing:
@@ -254,6 +251,4 @@ def may_import(importer: str, imported: str, *, in_function: bool) -> bool:
         return True
     if ours:
         return theirs in WINGS[ours].uses
-    if importer == COMMANDS:
-        return imported.startswith(f"{COMMANDS}.") or importer in WINGS[theirs].open_doors
     return importer in WINGS[theirs].open_doors or (in_function and importer in WINGS[theirs].doors)

@@ -11,8 +11,10 @@ from types import ModuleType
 import pytest
 
 from hptune import Tuner, UsageError
+from hptune.core.goals import objective_texts
 from hptune.errors import ModelFileError
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode, load, objective_texts
+from hptune.user_code.model_file import UserCode, load
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from in_process import InProcess
 from real_runs import trials
 

@@ -42,8 +42,9 @@ from .storage.whose import Use
 from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
-from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code
+from .user_code.model_file import UserCode, save, user_code
 from .user_code.search_arguments import check_fit_arguments, read_hyperparameters
+from .user_code.source import ObjectiveSource, SourceKind
 from .user_code.user_errors import first_argument
 
 if TYPE_CHECKING:  # types of arguments, for type checkers alone

@@ -34,7 +34,7 @@ from hptune.reporting.results.view import StudyView
 from hptune.study.dashboard import folder_server
 from hptune.study.study import Study, find_directories, listed
 from hptune.text import NOTHING
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from real_runs import wait_for
 from stored_study import SPACE, stored, typical
 

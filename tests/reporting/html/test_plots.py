@@ -18,7 +18,7 @@ from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.methods import methods_text
 from hptune.reporting.results.view import StudyView
 from hptune.study.study import Study
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from stored_study import stored, typical
 
 # A notebook inserts the output of a cell, and runs its scripts afterwards.

@@ -34,7 +34,7 @@ from hptune.reporting.results.rungs import (
 from hptune.reporting.results.summary import closing_text, status_text
 from hptune.reporting.results.view import StudyView
 from hptune.study.study import Study
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from stored_study import curve, stored
 
 EXEMPT = [number for number in range(800) if is_exempt(number)]

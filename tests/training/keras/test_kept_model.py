@@ -12,7 +12,8 @@ from hptune.core.attempt import Cause
 from hptune.core.trial import Score
 from hptune.errors import StudyError
 from hptune.training.keras.kept_model import load_kept
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.orders import ModelOrder
 from keras_models import BUILD, DATA, evaluated
 from requirements import require

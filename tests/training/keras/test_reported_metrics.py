@@ -9,7 +9,7 @@ from hptune.config.objectives import resolve_goals
 from hptune.core.attempt import Cause
 from hptune.core.goals import MEASURED
 from hptune.errors import ModelFileError, UnknownMetricError
-from hptune.user_code.model_file import Found
+from hptune.user_code.source import Found
 from hptune.worker.forkserver.client import ForkServer
 from keras_models import BUILD, DATA
 

@@ -16,7 +16,7 @@ from attempt_orders import BRIEF
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt
 from hptune.core.messages import AttemptEnded, AttemptWaits
 from hptune.core.resources import Capacity, Placement
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask.plugin import StudyPlugin
 from hptune.worker.dask.study_access import StudyAccess
 from hptune.worker.dask.study_attempts import StudyAttempts

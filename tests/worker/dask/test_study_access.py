@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hptune.storage.directory import StudyDirectory
-from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask import study_access
 from hptune.worker.dask.study_access import (
     StudyAccess,

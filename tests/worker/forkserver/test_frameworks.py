@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hptune.user_code.model_file import (
-    ObjectiveSource,
-    SourceKind,
-    UserCode,
-    check_path,
-    frameworks,
-    save,
-)
+from hptune.user_code.model_file import UserCode, check_path, frameworks, save
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from real_runs import Hptune, trials
 
 LIGHT = ("--executor", "joblib")

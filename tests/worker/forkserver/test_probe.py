@@ -14,7 +14,8 @@ from attempts import Attempts
 from hptune.cli.output import show_error
 from hptune.core.space.space import SearchSpace
 from hptune.errors import ModelFileError
-from hptune.user_code.model_file import Found, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import Found
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ProbeOrder
 from requirements import require

@@ -10,7 +10,8 @@ import pytest
 from attempts import Attempts
 from hptune.core.space.space import SearchSpace
 from hptune.errors import ModelFileError
-from hptune.user_code.model_file import Found, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import Found
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ProbeOrder
 

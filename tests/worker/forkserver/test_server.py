@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode, save
+from hptune.user_code.model_file import UserCode, save
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.forkserver import client, orphans, server
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.gpus.machine import Gpus

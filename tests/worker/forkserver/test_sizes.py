@@ -15,7 +15,8 @@ import pytest
 
 from hptune.core.trial import Params
 from hptune.errors import ModelFileError, StudyError
-from hptune.user_code.model_file import OF_EACH_TRIAL, check_path
+from hptune.user_code.model_file import check_path
+from hptune.user_code.source import OF_EACH_TRIAL
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ModelOrder, ProbeOrder, SizeOrder
 from in_process import InProcess, refused

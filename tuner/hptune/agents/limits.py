@@ -18,7 +18,7 @@ from ..core.kinds import Kind, whole_number
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS
 from ..samplers.registry import AUTO, SAMPLERS
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 
 _OPTIONS = (
     *("objective", "constraint", "search", "try", "seed", "trials", "first", "epochs", "timeout"),

@@ -5,7 +5,8 @@ lock for its moment: it feeds the engine what others have written, lets it decid
 transaction. Who finds the lock taken is answered by the program that has it (`calls`).
 
 Offers: `study.open_study` and `study.AskedStudy`, `spaces` (`Float`, `Int`, … and what a space is
-read from), `session.Session` (the calls, for the command line).
+read from). For the command line: `session.Session` (the calls) and `trial`, which load neither what
+plans a study (`opening`) nor what shows it (`study`).
 
 May import: `errors`, `text`, `core`, `config`, `clusters`, `master`, `storage`, `study`,
 `training`, `user_code`, `worker`.

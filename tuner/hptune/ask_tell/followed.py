@@ -30,8 +30,8 @@ from ..core.user_requests import UserAction
 from ..core.workers import Phase
 from ..errors import HptuneError
 from ..master.followed_search import FollowedSearch
+from ..master.past import Past
 from ..master.programs import taken
-from ..master.resume_checks import Past
 from ..master.suggester import suggested
 from ..storage.artifacts import StudyFiles
 from ..storage.ledger import Ledger

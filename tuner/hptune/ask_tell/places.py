@@ -14,8 +14,8 @@ from ..core.space.space import SearchSpace
 from ..core.table import Section
 from ..core.trial import Suggestion
 from ..errors import UsageError
-from ..master.resume_checks import Past
-from ..user_code.model_file import Found
+from ..master.past import Past
+from ..user_code.source import Found
 
 PLACE = Capacity(cpus=(0,))
 """What a program is counted as in the budget: one core."""

@@ -8,9 +8,12 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
+from ..config.objectives import goals_of
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..core.engine.records import LeasedAttempt
+from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
     Event,
@@ -25,23 +28,17 @@ from ..core.messages import (
 )
 from ..core.trial import Trial
 from ..core.user_requests import UserAction
-from ..errors import HptuneError, NoTrialError, StudyLockedError, UsageError
-from ..master.plan import RunPlan
+from ..errors import HptuneError, StudyLockedError, UsageError
 from ..master.programs import Told, follows, is_gone, past_leases, program, without_trial
-from ..master.recovery import discard_journals, recovered
-from ..master.resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from ..storage.directory import StudyDirectory
 from ..storage.lease import LockOwner
 from ..storage.ledger import LedgerReader
 from ..storage.lock import MasterLock
 from ..storage.turn import PATIENCE_SECONDS, MasterRunsError, acquired, tried
-from ..storage.whose import Use
 from ..text import duration
-from ..user_code.model_file import Found
 from .answers import answer_to, known_trial, running
 from .calls import Answer, Call, GivenTrial, PublishedCalls, Wait
 from .followed import FollowedStudy
-from .places import AskersPlaces, check_settings, stored_code
 from .state import FollowedState
 
 _GONE = "its process ended without a result"
@@ -63,10 +60,6 @@ _MOST_MASTER_POLL_SECONDS = 0.5
 """How often the ledger is read for a master's answer: at first, and then less and less."""
 
 
-class MasterWaitsError(StudyLockedError, NoTrialError):
-    """The study goes on when its next master's job starts; until then no trial begins."""
-
-
 class Session:
     """The calls of this process on one study. Any thread may call.
 
@@ -74,6 +67,8 @@ class Session:
         directory: Where the study is.
 
     Attributes:
+        guard: Held during a call.
+        state: What this process has read of the study.
         ends_with_process: Whether the trials that it asks for are over if this process is.
         finish: How the study has ended, as of the last call; None if it has not.
     """
@@ -81,43 +76,23 @@ class Session:
     def __init__(self, directory: StudyDirectory) -> None:
         self.directory = directory
         self.ends_with_process = False
-        self._guard = threading.RLock()
+        self.guard = threading.RLock()
         self.finish: Finish | None = None
-        self._state = FollowedState(directory)
+        self.state = FollowedState(directory)
         self._calls = PublishedCalls(directory)
         self._try_at = 0.0
 
+    @cached_property
+    def reader(self) -> LedgerReader:
+        """The study's ledger, for reading."""
+        return LedgerReader(self.directory)
+
+    @cached_property
+    def goals(self) -> Goals:
+        """The study's goals, which never change."""
+        return goals_of(self.reader.facts())
+
     # --- calls ------------------------------------------------------------------------------
-
-    def open(self, changes: Changes, found: Found | None = None) -> None:
-        """Open the study for programs, unless it is open and nothing changes.
-
-        One that has ended before all its trials were over continues. One that a master runs is
-        open if nothing changes.
-
-        Args:
-            changes: What is to be otherwise than before.
-            found: What is declared now; None for what the study has.
-
-        Raises:
-            UsageError: The study cannot be changed so.
-            StudyError: A master runs the study, or its job waits, and something changes; or it
-                cannot be written.
-        """
-        with self._guard:
-            seen = self._state.seen()
-            self.finish = seen.finish
-            if seen.is_open and seen.finish is None and _is_same(_plan(seen, changes, found), seen):
-                return
-            try:
-                with acquired(self.directory, is_brief=True) as lock:
-                    study = self._open(self._state.caught_up(lock), lock, changes, found)
-                self.finish = study.finish
-            except (MasterRunsError, MasterWaitsError):
-                seen = self._state.seen()
-                self.finish = seen.finish
-                if not _is_same(_plan(seen, changes, found), seen):
-                    raise
 
     def ask(self, count: int, *, lease_seconds: float) -> list[GivenTrial]:
         """Return trials; fewer than asked for if there are no more.
@@ -164,20 +139,6 @@ class Session:
         assert answer.trial is not None
         return answer.trial
 
-    def enlarge(self, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
-        """Let the study have this many trials more than it has begun, among them the points.
-
-        Other programs may do so at the same moment: its total never becomes less. One that is being
-        stopped stays as it is.
-        """
-        with self._guard, acquired(self.directory, is_brief=True) as lock:
-            study = self._state.caught_up(lock)
-            if study.engine.is_stopping and study.finish is None:
-                return
-            total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
-            settings = {"trials": total} | ({"start_points": points} if points else {})
-            self.finish = self._open(study, lock, Changes(settings=settings), None).finish
-
     def end_gone(self) -> None:
         """End the attempts that killed processes of this machine had; others get the trials.
 
@@ -196,18 +157,18 @@ class Session:
         Returns:
             Whether they had.
         """
-        with self._guard, acquired(self.directory, is_brief=True) as lock:
-            study = self._state.caught_up(lock)
+        with self.guard, acquired(self.directory, is_brief=True) as lock:
+            study = self.state.caught_up(lock)
             if not study.is_open or study.finish is not None:
                 return False
             if not study.engine.is_stopping:
-                with self._state.recorded(study):
+                with self.state.recorded(study):
                     study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
             return True
 
     def was_lost(self, name: AttemptId) -> bool:
         """Return whether an attempt was ended without its program, as past its lease."""
-        attempts = LedgerReader(self.directory).attempts()
+        attempts = self.reader.attempts()
         return any(each.id == name and each.outcome is Outcome.LOST for each in attempts)
 
     def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, Trial]:
@@ -250,7 +211,7 @@ class Session:
         """
         calls = {secrets.token_hex(8): event for event in events}
         wait = Wait.begin()
-        with self._guard:
+        with self.guard:
             try:
                 answers = self._answered(calls, wait)
             except BaseException:
@@ -303,15 +264,17 @@ class Session:
 
     def _by_lock(self, lock: MasterLock, calls: Mapping[str, Event]) -> list[Answer]:
         """Let the events happen under this process's lock, with those of all that wait for it."""
-        study = self._state.caught_up(lock)
+        study = self.state.caught_up(lock)
         own = {name: Call(event) for name, event in _pending(study, calls).items()}
         batch = own | self._calls.waiting(study.refusals, study.now())
         if any(map(_asks, own.values())) and not study.is_open and study.finish is None:
-            study = self._open(study, lock, Changes(), None)
+            from .opening import opened  # it loads what plans a run
+
+            study = opened(self.state, study, lock)
         if not study.is_open:  # it is over, or who asks opens it
             batch = {name: call for name, call in batch.items() if not _asks(call)}
         if batch:
-            with self._state.recorded(study):
+            with self.state.recorded(study):
                 self._carry_out(study, batch)
             others = {name: call for name, call in batch.items() if call.by and name not in calls}
             self._calls.answer(
@@ -345,14 +308,14 @@ class Session:
         self, owner: LockOwner, calls: Mapping[str, Event], wait: Wait
     ) -> FollowedStudy | None:
         """Return the study with a master's answers; None if it has ended without them."""
-        pending = _pending(self._state.seen(), calls)
+        pending = _pending(self.state.seen(), calls)
         if owner.token != wait.master:
             self._calls.publish(pending, master=owner.token)
             wait.master = owner.token
         give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
         while True:
             now = self.directory.owner()  # before the ledger, which an ending master may write
-            study = self._state.seen()
+            study = self.state.seen()
             if not _pending(study, calls):
                 return study
             if now is None or now.token != owner.token:
@@ -366,8 +329,8 @@ class Session:
             seconds = min(1.2 * seconds, _MOST_MASTER_POLL_SECONDS)
 
     def _seen(self) -> FollowedStudy:
-        with self._guard:
-            return self._state.seen()
+        with self.guard:
+            return self.state.seen()
 
     def _try_lock(self, wait: Wait) -> MasterLock | None:
         """Return the study's lock; None if another program has it for its moment.
@@ -382,61 +345,6 @@ class Session:
             wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
             wait.try_at = max(wait.try_at, _later(_OVERDUE_SECONDS))
         return lock
-
-    def _open(
-        self, study: FollowedStudy, lock: MasterLock, changes: Changes, found: Found | None
-    ) -> FollowedStudy:
-        """Return the study, opened for programs; one that goes on is left so if nothing changes.
-
-        One that has nothing left to do is not opened.
-        """
-        past = study.past
-        with self._state.recorded(study):
-            if not study.is_open:
-                self._refuse_second_master()
-                study.happen(*recovered(past, study.now()))
-            plan = _plan(study, changes, found)
-            if study.is_open and study.finish is None and _is_same(plan, study):
-                return study
-            request = resume_request(allowed_changes(changes, past), past)
-            if (over := nothing_left(request, past)) is not None:
-                study.finish = over[0]
-                return study
-            study.happen(plan.opened(at=study.now(), without_master=True))
-            self._state.record(plan.facts())
-        discard_journals(self.directory)
-        return self._state.read_again(lock)
-
-    def _refuse_second_master(self) -> None:
-        from ..master.run import refuse_second_master  # loads what runs trials
-
-        try:
-            refuse_second_master(self.directory)
-        except StudyLockedError as error:
-            raise MasterWaitsError(error.message) from None
-
-
-def open_again(directory: StudyDirectory, changes: Changes) -> str:
-    """Open a study without code to programs, and return what the user is told.
-
-    Raises:
-        UsageError: It cannot be changed so.
-    """
-    directory.open(Use.RUN)
-    check_settings(changes.settings)
-    session = Session(directory)
-    session.open(changes)
-    if (finish := session.finish) is not None:
-        return f"the study in {directory} is over: {finish.reason}; a larger --trials asks for more"
-    return (
-        f"the study in {directory} has no code that hptune could run. It is open: programs ask for "
-        "its trials, by hptune.open_study in Python or by `hptune ask`"
-    )
-
-
-def _plan(study: FollowedStudy, changes: Changes, found: Found | None) -> RunPlan:
-    request = resume_request(allowed_changes(changes, study.past), study.past)
-    return plan_resume(request, study.past, found or stored_code(study.past), AskersPlaces())
 
 
 def _later(seconds: float) -> float:
@@ -457,10 +365,3 @@ def _pending(study: FollowedStudy, calls: Mapping[str, Event]) -> dict[str, Even
         if refused is None or (not refused and waits):
             pending[name] = event
     return pending
-
-
-def _is_same(plan: RunPlan, study: FollowedStudy) -> bool:
-    """Return whether a plan changes nothing of a study."""
-    if plan.settings != study.past.settings or plan.added or plan.retried:
-        return False
-    return plan.space == study.search.space

@@ -11,7 +11,7 @@ from typing import Any
 from ..core.space.space import SearchSpace
 from ..errors import UsageError
 from ..training.hyperparameters import HyperParameters
-from ..user_code.model_file import Found, ObjectiveSource, SourceKind
+from ..user_code.source import Found, ObjectiveSource, SourceKind
 from ..user_code.space_tables import Declaration, declarations, read_file
 
 _FORMS = (

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from ..core.messages import Event, StudyOpened
 from ..core.space.space import SearchSpace
 from ..master.followed_search import FollowedSearch, stored_sampler
-from ..master.resume_checks import Past, replay_errors
+from ..master.past import Past, replay_errors
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader, StudyFacts
 from ..storage.lock import MasterLock

@@ -16,8 +16,6 @@ from ..config.reference import OPEN_STUDY, in_python
 from ..config.resolved import resolve
 from ..config.settings import SETTINGS, StudySettings
 from ..core.messages import FinishReason
-from ..core.seeds import training_seed
-from ..core.space.space import SearchSpace
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
 from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
@@ -25,15 +23,17 @@ from ..master.plan import check_named, plan_start
 from ..master.resume_plan import Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
-from ..storage.turn import acquired
+from ..storage.turn import MasterRunsError, acquired
+from ..storage.whose import Use
 from ..study.study import Study
 from ..training.context import explains_its_call
-from ..user_code.model_file import Found, ObjectiveSource
+from ..user_code.source import Found, ObjectiveSource
 from ..worker.dask.versions import installed
+from .opening import MasterWaitsError, changes_nothing, opened
 from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
-from .session import MasterWaitsError, Session
+from .session import Session
 from .spaces import read_space
-from .trial import AskedTrial
+from .trial import AskedTrial, asked_trial, asked_trials
 
 LEASE_SECONDS = 3600.0
 
@@ -109,7 +109,7 @@ def open_study(
             _create(directory, declared or read_space(None), given)
         session = Session(directory)
         changes = Changes(settings=given, accept_space=accept_space, retry_failed=retry_failed)
-        session.open(changes, None if declared is None else declared[0])
+        open_session(session, changes, None if declared is None else declared[0])
     except HptuneError as error:
         error.message = in_python(error.message, OPEN_STUDY)
         error.args = (error.message, error.detail)
@@ -121,7 +121,7 @@ class AskedStudy(Study):
     """A study that this program asks for trials; also its results, as `Study` has them."""
 
     def __init__(self, session: Session, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        super().__init__(session.directory)
+        super().__init__(session.directory, _reader=session.reader)
         self.session = session
         self._lease_seconds = lease_seconds
 
@@ -140,20 +140,7 @@ class AskedStudy(Study):
         """
         if count is not None and (not isinstance(count, int) or count < 1):
             raise UsageError(f"ask has the count {count!r}; allowed are whole numbers from 1 on")
-        trials = [
-            AskedTrial(
-                self.session,
-                given.attempt,
-                given.params,
-                seed=given.seed,
-                goals=self.goals,
-                epochs=given.epochs,
-                space=SearchSpace.from_json(given.space),
-                resumed_from=given.resume_from,
-                rungs=given.rungs,
-            )
-            for given in self.session.ask(count or 1, lease_seconds=self._lease_seconds)
-        ]
+        trials = asked_trials(self.session, count or 1, lease_seconds=self._lease_seconds)
         return trials[0] if count is None else trials
 
     @explains_its_call("study.tell(trial, loss=0.5)")
@@ -205,35 +192,68 @@ class AskedStudy(Study):
             trial.__exit__(None, None, None)
 
     def asked_trial(self, trial: AskedTrial | int | str) -> AskedTrial:
-        """Return a trial that a program has asked for, by its number or its attempt's name.
+        """Return a trial that a program has asked for; see `trial.asked_trial`."""
+        return asked_trial(self.session, trial)
 
-        Raises:
-            UsageError: There is no such trial, or it is another study's.
-            StudyError: It is over already, or no program has it.
-        """
-        if isinstance(trial, AskedTrial):
-            if trial.session.directory.path != self.session.directory.path:
-                raise UsageError(
-                    f"trial {trial.number} is of the study in {trial.session.directory}, and not "
-                    f"of that in {self.session.directory}"
-                )
-            return trial
-        number, dot, attempt = str(trial).partition(".")
-        if not number.isdecimal() or (dot and not attempt.isdecimal()):
-            raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
-        leased, found = self.session.running_attempt(int(number), int(attempt) if attempt else None)
-        facts = self._reader.facts()
-        again = AskedTrial(
-            self.session,
-            leased.attempt.id,
-            found.params,
-            seed=training_seed(facts["seed"], found.number),
-            goals=self.goals,
-            epochs=facts["epochs"],
-            space=self.space,
-        )
-        again.remember(self._reader.reports(found.number), leased)
-        return again
+
+def enlarge(session: Session, count: int, points: Sequence[Mapping[str, object]] = ()) -> None:
+    """Let the study have this many trials more than it has begun, among them the points.
+
+    Other programs may do so at the same moment: its total never becomes less. One that is being
+    stopped stays as it is.
+    """
+    with session.guard, acquired(session.directory, is_brief=True) as lock:
+        study = session.state.caught_up(lock)
+        if study.engine.is_stopping and study.finish is None:
+            return
+        total = max(study.past.settings.budget_trials or 0, study.past.suggested + count)
+        settings = {"trials": total} | ({"start_points": points} if points else {})
+        session.finish = opened(session.state, study, lock, Changes(settings=settings)).finish
+
+
+def open_again(directory: StudyDirectory, changes: Changes) -> str:
+    """Open a study without code to programs, and return what the user is told.
+
+    Raises:
+        UsageError: It cannot be changed so.
+    """
+    directory.open(Use.RUN)
+    check_settings(changes.settings)
+    session = Session(directory)
+    open_session(session, changes)
+    if (finish := session.finish) is not None:
+        return f"the study in {directory} is over: {finish.reason}; a larger --trials asks for more"
+    return (
+        f"the study in {directory} has no code that hptune could run. It is open: programs ask for "
+        "its trials, by hptune.open_study in Python or by `hptune ask`"
+    )
+
+
+def open_session(session: Session, changes: Changes, found: Found | None = None) -> None:
+    """Open the study for programs, unless it is open and nothing changes.
+
+    One that has ended before all its trials were over continues. One that a master runs is
+    open if nothing changes.
+
+    Raises:
+        UsageError: The study cannot be changed so.
+        StudyError: A master runs the study, or its job waits, and something changes; or it
+            cannot be written.
+    """
+    with session.guard:
+        seen = session.state.seen()
+        session.finish = seen.finish
+        if seen.is_open and seen.finish is None and changes_nothing(seen, changes, found):
+            return
+        try:
+            with acquired(session.directory, is_brief=True) as lock:
+                study = opened(session.state, session.state.caught_up(lock), lock, changes, found)
+            session.finish = study.finish
+        except (MasterRunsError, MasterWaitsError):
+            seen = session.state.seen()
+            session.finish = seen.finish
+            if not changes_nothing(seen, changes, found):
+                raise
 
 
 def _lease(lease: str | float) -> float:

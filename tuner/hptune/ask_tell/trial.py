@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..core.attempt import AttemptId, CameBack, Cause, Ending, Report, ReportedValue
 from ..core.engine.records import LeasedAttempt
-from ..core.goals import Goals, unknown_metric
+from ..core.goals import unknown_metric
 from ..core.messages import Event, ParametersUsed, Reported
+from ..core.seeds import training_seed
 from ..core.space.completion import opening_value
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Trial
 from ..errors import HptuneError, TrialOverError, UsageError
-from ..storage.ledger import LedgerReader
 from ..training.context import AttemptStopped, TrialContext, as_metrics
 from ..training.function_objective import ending_of as ending_by_result
 from ..training.hyperparameters import HyperParameters, make_hyperparameters
-from ..user_code.model_file import UserCode
 from ..user_code.user_errors import one_line, storable, user_traceback
-from ..worker.forkserver.error_causes import Where, ending_by_order, ending_of
 from ..worker.forkserver.used_parameters import used_parameters
 
 if TYPE_CHECKING:
@@ -59,7 +57,6 @@ class AskedTrial(TrialContext):
         params: Params,
         *,
         seed: int,
-        goals: Goals,
         epochs: int | None,
         space: SearchSpace,
         resumed_from: int | None = None,
@@ -70,7 +67,7 @@ class AskedTrial(TrialContext):
             params=dict(params),  # what the program does with it changes no state of the study
             seed=seed,
             directory=session.directory.trial(attempt.trial),
-            goals=goals,
+            goals=session.goals,
             epochs=epochs,
             resumed_from=resumed_from,
             rungs=rungs,
@@ -172,7 +169,7 @@ class AskedTrial(TrialContext):
                 f"{' and '.join(self.goals.metrics)}, or why it has failed (failed=, --failed)"
             )
         try:
-            ending = ending_by_result(UserCode(), self, measured)
+            ending = ending_by_result({}, self, measured)
         except AttemptStopped as stopped:
             return Ending(stopped.halt.cause, reason=stopped.reason)
         for metric in self.goals.metrics:
@@ -208,10 +205,16 @@ class AskedTrial(TrialContext):
         return isinstance(error, Exception) and not isinstance(error, HptuneError)
 
     def _end_of_block(self, error: BaseException | None) -> None:
+        from ..worker.forkserver.error_causes import (  # `hptune tell` has no block
+            Where,
+            ending_by_order,
+            ending_of,
+        )
+
         if error is None:
             if not self.reported:  # here; a process that this one has started may have
                 leased, _ = self.session.running_attempt(self.number, self.attempt.number)
-                reports = LedgerReader(self.session.directory).reports(self.number)
+                reports = self.session.reader.reports(self.number)
                 self.remember(reports, leased)
             has_result = bool(self.reported) or self.obeyed(CameBack.NOTHING) is not None
             self.tell() if has_result else self.fail(_NO_RESULT)
@@ -225,3 +228,57 @@ class AskedTrial(TrialContext):
     def _give_back(self) -> None:
         with contextlib.suppress(HptuneError):  # what ends the program counts
             self.release()
+
+
+def asked_trials(session: Session, count: int, *, lease_seconds: float) -> list[AskedTrial]:
+    """Ask for trials; return up to `count`, which no other program has.
+
+    Raises:
+        StudyOverError: The study has no more.
+        NoTrialError: None is free now.
+    """
+    given_trials = session.ask(count, lease_seconds=lease_seconds)
+    return [
+        AskedTrial(
+            session,
+            given.attempt,
+            given.params,
+            seed=given.seed,
+            epochs=given.epochs,
+            space=SearchSpace.from_json(given.space),
+            resumed_from=given.resume_from,
+            rungs=given.rungs,
+        )
+        for given in given_trials
+    ]
+
+
+def asked_trial(session: Session, trial: AskedTrial | int | str) -> AskedTrial:
+    """Return a trial that a program has asked for, by its number or its attempt's name.
+
+    Raises:
+        UsageError: There is no such trial, or it is another study's.
+        StudyError: It is over already, or no program has it.
+    """
+    if isinstance(trial, AskedTrial):
+        if trial.session.directory.path != session.directory.path:
+            raise UsageError(
+                f"trial {trial.number} is of the study in {trial.session.directory}, and not "
+                f"of that in {session.directory}"
+            )
+        return trial
+    number, dot, attempt = str(trial).partition(".")
+    if not number.isdecimal() or (dot and not attempt.isdecimal()):
+        raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
+    leased, found = session.running_attempt(int(number), int(attempt) if attempt else None)
+    facts = session.reader.facts()
+    again = AskedTrial(
+        session,
+        leased.attempt.id,
+        found.params,
+        seed=training_seed(facts["seed"], found.number),
+        epochs=facts["epochs"],
+        space=SearchSpace.from_json(facts["space"]),
+    )
+    again.remember(session.reader.reports(found.number), leased)
+    return again

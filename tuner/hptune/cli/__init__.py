@@ -12,6 +12,8 @@ May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,7 @@ import click
 from ..config.other_tuners import answer, our_name
 from ..core.spelling import did_you_mean
 from ..errors import HptuneError, UsageError
-from .asking import enqueue, pause, stop
-from .dashboard import dashboard
-from .doctor import doctor
-from .exporting import export, report
-from .guide import guide
-from .joining import certs, scheduler, worker
-from .mcp import mcp
-from .noting import note
-from .options import SectionedCommand
+from .commands import SectionedCommand
 from .output import (
     INTERRUPTED,
     check_working_directory,
@@ -36,11 +30,17 @@ from .output import (
     replace_missing_characters,
     show_error,
 )
-from .reading import best, list_studies, log, replay, show, space, status, trials
-from .running import resume, run
-from .scaling import scaling
-from .slurm import slurm
-from .telling import ask, report_step, tell, wait
+
+_MODULES = {
+    "run": "running", "resume": "running", "stop": "asking", "pause": "asking",
+    "enqueue": "asking", "note": "noting", "status": "reading", "best": "reading",
+    "trials": "reading", "show": "reading", "log": "reading", "list": "reading",
+    "ask": "telling", "tell": "telling", "report-step": "telling", "wait": "telling",
+    "space": "reading", "report": "exporting", "dashboard": "dashboard", "export": "exporting",
+    "replay": "reading", "scaling": "scaling", "scheduler": "joining", "worker": "joining",
+    "certs": "joining", "slurm": "slurm", "doctor": "doctor", "mcp": "mcp", "help": "guide",
+}  # fmt: skip
+"""Where each command is, in the order in which a user needs them."""
 
 _ELSEWHERE = {
     "clean": "to delete a study, delete its directory",
@@ -58,6 +58,20 @@ _ELSEWHERE = {
     "tune": "use `hptune run MODEL_FILE`",
     "watch": "use `hptune status --watch`",
 }
+
+
+class _LoadedWhenTaken(Mapping[str, click.Command]):
+    """The commands by name; a call loads the module of its own command only."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = vars(import_module(f".{_MODULES[name]}", __name__)).values()
+        return next(each for each in found if isinstance(each, click.Command) and each.name == name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
 
 
 class Commands(click.Group):
@@ -169,10 +183,4 @@ def main() -> None:
     """
 
 
-_COMMANDS = (
-    *(run, resume, stop, pause, enqueue, note, status, best, trials, show, log, list_studies),
-    *(ask, tell, report_step, wait, space, report, dashboard, export, replay, scaling, scheduler),
-    *(worker, certs, slurm, doctor, mcp, guide),
-)
-for _command in _COMMANDS:
-    main.add_command(_command)
+main.commands = _LoadedWhenTaken()  # type: ignore[assignment]  # nothing adds to them

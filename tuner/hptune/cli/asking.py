@@ -15,7 +15,7 @@ import click
 from ..config.kinds import duration
 from ..core.user_requests import UserAction
 from ..errors import NoStudyError, StudyError, StudyLockedError, UsageError
-from .options import KindType, WholeNumber, newest_study, plain_command, study_directory
+from .commands import KindType, WholeNumber, newest_study, plain_command, study_directory
 from .output import echo
 
 if TYPE_CHECKING:

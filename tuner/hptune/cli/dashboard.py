@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from ..errors import StudyError, UsageError
-from .options import WholeNumber, newest_study, plain_command, setting_option
+from .commands import WholeNumber, newest_study, plain_command
+from .options import setting_option
 from .output import echo
 
 _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'

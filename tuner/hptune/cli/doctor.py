@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
-from .options import (
-    KindType,
-    PathType,
-    as_json,
-    path_option,
-    plain_command,
-    setting_option,
-    setting_options,
-)
+from .commands import KindType, PathType, as_json, path_option, plain_command
+from .options import setting_option, setting_options
 from .output import echo
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import click
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from ..storage.output_files import write_output
-from .options import path_option, plain_command, study_directory
+from .commands import path_option, plain_command, study_directory
 from .output import output_errors, write_utf8
 
 if TYPE_CHECKING:

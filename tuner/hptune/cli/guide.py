@@ -10,7 +10,7 @@ import click
 
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
-from .options import plain_command
+from .commands import plain_command
 from .output import echo, terminal_width
 
 _GUIDE = Path(__file__).parents[1] / "guide"

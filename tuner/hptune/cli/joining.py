@@ -14,7 +14,8 @@ import click
 
 from ..config.kinds import duration, is_scheduler_address, size
 from ..errors import UsageError
-from .options import KindType, PathType, WholeNumber, path_option, plain_command, setting_option
+from .commands import KindType, PathType, WholeNumber, path_option, plain_command
+from .options import setting_option
 from .output import replaced_file
 
 quiet_option = click.option(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, check_installed
-from .options import path_option, plain_command
+from .commands import path_option, plain_command
 from .output import echo
 
 

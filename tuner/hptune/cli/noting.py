@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import HptuneError, UsageError
-from .options import WholeNumber, newest_study, plain_command
+from .commands import WholeNumber, newest_study, plain_command
 from .output import echo
 
 

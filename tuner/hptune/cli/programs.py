@@ -16,7 +16,7 @@ from .output import INTERRUPTED, print_last
 if TYPE_CHECKING:
     from ..config.asked import Asked
     from ..storage.directory import StudyDirectory
-    from ..user_code.model_file import ObjectiveSource
+    from ..user_code.source import ObjectiveSource
 
 
 def refuse_arguments(given: tuple[str, ...], runs: str) -> None:
@@ -116,8 +116,8 @@ def program(
 
 def source_of_program(directory: Path) -> ObjectiveSource:
     """Return the model file that runs a program, which the study's directory has."""
-    from ..user_code.model_file import ObjectiveSource, SourceKind
     from ..user_code.programs import PROGRAM_FILE
+    from ..user_code.source import ObjectiveSource, SourceKind
 
     return ObjectiveSource(SourceKind.FILE, str(directory / PROGRAM_FILE))
 

@@ -16,16 +16,16 @@ import click
 
 from ..errors import StudyError, UsageError
 from ..reporting.results.states import STATES
-from .options import (
+from .commands import (
     PathType,
     SectionedCommand,
     WholeNumber,
     as_json,
     newest_study,
     plain_command,
-    setting_option,
     study_directory,
 )
+from .options import setting_option
 from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:

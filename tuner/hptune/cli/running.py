@@ -17,16 +17,8 @@ from click.core import ParameterSource
 from ..core.table import Section
 from ..errors import StudyError, UsageError
 from .asking import refuse_while_it_runs, resume_paused, what_next
-from .options import (
-    PathType,
-    SectionedCommand,
-    option_in,
-    path_option,
-    resumable_options,
-    settings_options,
-    study_directory,
-    wants_all,
-)
+from .commands import PathType, SectionedCommand, option_in, path_option, study_directory, wants_all
+from .options import resumable_options, settings_options
 from .output import INTERRUPTED, echo, print_last
 from .programs import program, refuse_arguments, run_script, source_of_program, written
 
@@ -36,7 +28,7 @@ if TYPE_CHECKING:
     from ..master.run import RunResult
     from ..reporting.terminal.progress import Progress
     from ..storage.directory import StudyDirectory
-    from ..user_code.model_file import ObjectiveSource
+    from ..user_code.source import ObjectiveSource
 
 
 class _RecordedCommand(SectionedCommand):
@@ -271,7 +263,7 @@ def resume(
     study = StudyDirectory(directory)
     changes = Changes(settings=settings, accept_space=accept_space, retry_failed=retry_failed)
     if _has_no_code(study):
-        from ..ask_tell.session import open_again
+        from ..ask_tell.study import open_again
 
         echo(open_again(study, changes))
         return
@@ -306,7 +298,7 @@ def _has_no_code(study: StudyDirectory) -> bool:
     """Return whether programs train the study's trials, and hptune has no code to run."""
     from ..storage.ledger import LedgerReader
     from ..study.view_reading import settings_of
-    from ..user_code.model_file import SourceKind
+    from ..user_code.source import SourceKind
 
     source = settings_of(study, LedgerReader(study).facts()).source
     return source.kind is SourceKind.ASKED

@@ -20,22 +20,15 @@ from ..config.kinds import duration
 from ..core.kinds import Kind, named_once
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
-from .options import (
-    KindType,
-    PathType,
-    SectionedCommand,
-    WholeNumber,
-    option_in,
-    path_option,
-    setting_options,
-)
+from .commands import KindType, PathType, SectionedCommand, WholeNumber, option_in, path_option
+from .options import setting_options
 from .output import echo
 
 if TYPE_CHECKING:
     from ..config.asked import Asked
     from ..master.scaling import ScalingRequest
     from ..scaling.curve import Mode, ScalingCurve
-    from ..user_code.model_file import ObjectiveSource
+    from ..user_code.source import ObjectiveSource
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _FORMATS = (".md", ".html")

@@ -10,7 +10,8 @@ import click
 
 from ..config.kinds import AUTO
 from ..errors import UsageError
-from .options import OptionsOnce, PathType, path_option, setting_options, study_directory
+from .commands import OptionsOnce, PathType, path_option, study_directory
+from .options import setting_options
 from .output import echo
 
 

@@ -13,11 +13,11 @@ import click
 from ..config.kinds import duration
 from ..core.kinds import named_once
 from ..errors import NoTrialError, StudyOverError, UsageError
-from .options import KindType, PathType, WholeNumber, as_json, plain_command
+from .commands import KindType, PathType, WholeNumber, as_json, plain_command
 from .output import echo
 
 if TYPE_CHECKING:
-    from ..ask_tell.study import AskedStudy
+    from ..ask_tell.session import Session
     from ..clusters.slurm_master import Masters
     from ..core.trial import Trial
     from ..storage.directory import StudyDirectory
@@ -36,9 +36,8 @@ _trial = click.argument("trial", metavar="TRIAL")
 _metrics = click.argument("metrics", nargs=-1, metavar="[NAME=VALUE]...")
 
 
-def _opened(directory: Path, lease_seconds: float = 3600.0) -> AskedStudy:
+def _session(directory: Path) -> Session:
     from ..ask_tell.session import Session
-    from ..ask_tell.study import AskedStudy
     from ..storage.directory import StudyDirectory
 
     study = StudyDirectory(directory)
@@ -46,7 +45,7 @@ def _opened(directory: Path, lease_seconds: float = 3600.0) -> AskedStudy:
         otherwise=f"`hptune list` shows studies; `hptune run MODEL.PY --study {study}` starts one, "
         "and so does hptune.open_study in a Python program"
     )
-    return AskedStudy(Session(study), lease_seconds=lease_seconds)
+    return Session(study)
 
 
 @plain_command(short_help="Ask a study for a trial, which your own program trains.")
@@ -72,10 +71,11 @@ def ask(directory: Path, count: int, lease_seconds: float, *, as_json: bool) -> 
 
     The exit code is 1 if there is no trial: with --json, "over" says whether there will be none.
     """
+    from ..ask_tell.trial import asked_trials
     from ..text import assignments
 
     try:
-        found = _opened(directory, lease_seconds).ask(count)
+        found = asked_trials(_session(directory), count, lease_seconds=lease_seconds)
     except NoTrialError as error:
         if as_json:
             is_over = isinstance(error, StudyOverError)
@@ -123,10 +123,12 @@ def tell(
     TRIAL is a number that `hptune ask` printed. 17.0 names the attempt too: it is refused if
     another program has the trial meanwhile. What was reported last need not be repeated.
     """
+    from ..ask_tell.trial import asked_trial
+
     given = _read_metrics(metrics)
     if sum((bool(given), failed is not None, release)) > 1:
         raise UsageError("give one of: a result as NAME=VALUE, --failed, and --release")
-    of_program = _opened(directory).asked_trial(trial)
+    of_program = asked_trial(_session(directory), trial)
     if release:
         told = of_program.release()
     elif failed is not None:
@@ -153,9 +155,10 @@ def report_step(
     The exit code is 0 to continue and 3 to stop. Then end the training, and tell the trial without
     a result: it is pruned, paused for better ones, or the study ends. Each report renews the lease.
     """
+    from ..ask_tell.trial import asked_trial
     from ..training.context import NonFiniteMetric
 
-    asked = _opened(directory).asked_trial(trial)
+    asked = asked_trial(_session(directory), trial)
     reason = ""
     try:
         asked.report(step, **_read_metrics(metrics))

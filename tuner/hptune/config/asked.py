@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..pruners.registry import PRUNERS, PrunerRow
 from ..registry import Row, shown_name
 from ..samplers.registry import SAMPLERS, SamplerRow
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 from . import kinds
 from .objectives import check_objectives
 from .places import AUTO, CLUSTERS, EXECUTORS, ClusterRow, ExecutorRow

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.failure_policy import read_failure_rule
+from ..core.goals import objective_texts
 from ..core.kinds import Kind, as_number, named_once, plain
 from ..files.access import whole_path
-from ..user_code.model_file import objective_texts
 from .start_points import Point, read_points
 
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need

@@ -21,7 +21,7 @@ from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
 from ..user_code.fit_results import RETURNED
-from ..user_code.model_file import Found
+from ..user_code.source import Found
 
 if TYPE_CHECKING:
     import cattrs

@@ -8,7 +8,7 @@ from ..core.data_parallel import BatchRule, StrategyChoice
 from ..core.resources import Resources
 from ..core.spelling import plural
 from ..errors import UsageError
-from ..user_code.model_file import Found
+from ..user_code.source import Found
 from .settings import StudySettings
 
 _CARRIERS = {

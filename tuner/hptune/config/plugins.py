@@ -13,8 +13,8 @@ from ..errors import StudyError, UsageError, faults_of_others
 from ..pruners.registry import PRUNERS, make_pruner
 from ..registry import STORED, Registry, Row, shown_name
 from ..samplers.registry import SAMPLERS, SamplerRow
-from ..user_code.model_file import SourceKind
 from ..user_code.pickling import pickled, read_pickle, write_pickle
+from ..user_code.source import SourceKind
 from .places import AUTO, CLUSTERS, EXECUTORS, ClusterRow, ExecutorRow
 from .settings import StudySettings
 

@@ -17,7 +17,7 @@ from ..pruners.registry import PRUNERS, make_pruner
 from ..registry import shown_name
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO, SAMPLERS, listed
-from ..user_code.model_file import OF_EACH_TRIAL, Found, SourceKind
+from ..user_code.source import OF_EACH_TRIAL, Found, SourceKind
 from .asked import Asked, check_methods, check_priors
 from .objectives import resolve_goals
 from .parallel_trials import check_splits

@@ -14,7 +14,7 @@ from ..core.table import rows
 from ..errors import without_passwords
 from ..pruners.registry import PRUNERS
 from ..samplers.registry import is_listed
-from ..user_code.model_file import ObjectiveSource, SourceKind
+from ..user_code.source import ObjectiveSource, SourceKind
 from . import kinds
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
 from .places import AUTO, CLUSTERS, EXECUTORS

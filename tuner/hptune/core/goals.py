@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .spelling import nearest_name
 from .trial import Goal, Score, Trial
@@ -226,3 +227,18 @@ class Goals:
 def _shown(value: float) -> str:
     """Return a value in short; a whole number, such as one of parameters, has all its digits."""
     return f"{value:.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.6g}"
+
+
+def objective_texts(given: Any) -> Any:
+    """Return an objective, or a list of them, with texts for objects of KerasTuner's.
+
+    >>> from types import SimpleNamespace
+    >>> objective_texts(["size", SimpleNamespace(name="val_auc", direction="max")])
+    ['size', 'val_auc:max']
+    """
+    several = getattr(given, "objectives", given)  # of its class MultiObjective
+    if isinstance(several, list | tuple):
+        return [objective_texts(each) for each in several]
+    if hasattr(given, "name") and hasattr(given, "direction"):
+        return f"{given.name}:{given.direction}"
+    return given

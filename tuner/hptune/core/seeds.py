@@ -7,11 +7,14 @@ does not learn from results.
 
 from __future__ import annotations
 
-import numpy as np
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _SUGGESTION = 1
-_TRAINING = 2
-"""What a stream of random numbers is for; two purposes never share a stream."""
+"""What a generator's numbers are for, should there be another purpose."""
 
 
 def generator(study_seed: int, *keys: int) -> np.random.Generator:
@@ -22,6 +25,8 @@ def generator(study_seed: int, *keys: int) -> np.random.Generator:
         keys: Numbers that distinguish this use from others, such as the trial number; each 0 or
             more.
     """
+    import numpy as np  # what suggests nothing does without
+
     return np.random.default_rng(np.random.SeedSequence([study_seed, _SUGGESTION, *keys]))
 
 
@@ -33,5 +38,5 @@ def training_seed(study_seed: int, trial: int) -> int:
     >>> training_seed(1, 0) == training_seed(1, 0) != training_seed(1, 1)
     True
     """
-    words = np.random.SeedSequence([study_seed, _TRAINING, trial])
-    return int(words.generate_state(1)[0]) & 0x7FFF_FFFF
+    digest = blake2b(f"training {study_seed} {trial}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest) & 0x7FFF_FFFF

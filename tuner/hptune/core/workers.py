@@ -175,6 +175,8 @@ class Workers:
                 self._count(before, -1)
             self._count(after, 1)
             self._workers[name] = after
+            if after.is_program and phase is Phase.LEFT:
+                del self._workers[name]  # no other has its name, and there are as many as trials
             changed.append(after)
         return changed
 

@@ -12,7 +12,7 @@ from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.notice import Notice
-from ..user_code.model_file import ObjectiveSource
+from ..user_code.source import ObjectiveSource
 from ..worker.orders import AttemptOrder, ProcessOrder
 
 

@@ -187,8 +187,9 @@ class Tuner:
         from ..core.space.space import SearchSpace
         from ..master.code_reader import read_code
         from ..reporting.results.space import space_text
-        from ..user_code.model_file import ObjectiveSource, SourceKind, UserCode, save
+        from ..user_code.model_file import UserCode, save
         from ..user_code.search_arguments import read_hyperparameters
+        from ..user_code.source import ObjectiveSource, SourceKind
 
         build = self.hypermodel.build
 

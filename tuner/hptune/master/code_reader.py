@@ -18,7 +18,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..errors import UsageError
 from ..reporting.terminal.display import progress_on, progress_stream
-from ..user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource, SourceKind
+from ..user_code.source import OF_EACH_TRIAL, Found, ObjectiveSource, SourceKind
 from ..worker.forkserver.client import Busy, ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 

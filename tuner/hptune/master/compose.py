@@ -14,7 +14,7 @@ from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..user_code.code_copy import copies_of
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 from ..worker.dask.study_access import StudyAccess, prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
 from .loop import SplitChooser, StudyLoop

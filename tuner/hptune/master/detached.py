@@ -16,7 +16,7 @@ from ..registry import loaded
 from ..storage.directory import StudyDirectory
 from ..storage.lock import locked
 from ..storage.whose import Use
-from ..user_code.model_file import Found, SourceKind
+from ..user_code.source import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
 from .code_reader import read_code
 
@@ -88,7 +88,7 @@ def detach_again(
         UsageError: As for `detach_new`.
     """
     from ..storage.ledger import LedgerReader
-    from .resume_checks import Past
+    from .past import Past
     from .resume_plan import allowed_changes, check_code, resume_request
 
     reader = LedgerReader(directory.open(Use.RUN))

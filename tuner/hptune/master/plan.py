@@ -22,7 +22,7 @@ from ..core.trial import Suggestion
 from ..files.access import is_file
 from ..registry import shown_name
 from ..storage.directory import StudyDirectory
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 from .mirror import check_mirror
 from .suggester import ask_ahead
 

@@ -32,7 +32,7 @@ from ..core.messages import (
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
 from ..storage.lease import Lease
-from .resume_checks import Past
+from .past import Past
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from ..storage.ledger import LedgerReader
 from ..storage.whose import Use
 from ..text import plural
 from .followed_search import FollowedSearch, stored_sampler
-from .resume_checks import read_settings, replay_errors
+from .past import read_settings, replay_errors
 
 
 @dataclass(frozen=True, slots=True)

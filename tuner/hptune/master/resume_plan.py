@@ -25,10 +25,11 @@ from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.code_copy import changed_constants
-from ..user_code.model_file import Found
+from ..user_code.source import Found
 from .mirror import check_mirror
+from .past import Past
 from .plan import Places, RunPlan
-from .resume_checks import Past, changeable, check_changes, check_constants, check_room
+from .resume_checks import changeable, check_changes, check_constants, check_room
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
 """Sections whose settings, if they are changed, may give a study that has ended work to do."""

@@ -39,10 +39,11 @@ from .exit_errors import raise_finish
 from .mirror import mirrored
 from .notify import Notifier
 from .observers import PackingLines, RunDisplay, RunObservers
+from .past import Past
 from .plan import check_named, plan_start
 from .programs import BESIDE_PROGRAMS_SECONDS
 from .recovery import discard_journals, recovered
-from .resume_checks import Past, refuse_without_code
+from .resume_checks import refuse_without_code
 from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from .stop_requests import STOP_POLL_SECONDS, StopRequests, end_process
 from .user_requests import UserRequests

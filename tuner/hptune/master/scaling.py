@@ -25,7 +25,7 @@ from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
 from ..scaling.step_runner import STEP_GOALS, StepRunner, TrialSizes, divisors
 from ..storage.directory import StudyDirectory
 from ..text import amount, plural
-from ..user_code.model_file import Found
+from ..user_code.source import Found
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import StudyBrief
 from .code_reader import reading

@@ -24,7 +24,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion
 from ..errors import UsageError
 from ..executors.base import Executor, RunContext
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 from ..user_code.source_checks import check_source
 from ..worker.forkserver.client import ForkServer
 from ..worker.monitoring.energy import can_be_read

@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ..ask_tell.study import open_study
+from ..ask_tell.study import enlarge, open_study
 from ..ask_tell.trial import AskedTrial
 from ..core.attempt import Cause, Ending
 from ..core.messages import FinishReason
@@ -171,7 +171,7 @@ class Study(optuna.study.Study):
         for each in study.space if params else ():
             point |= enqueued(each, self.results.declared(each.name), params)
         if point:
-            study.session.enlarge(1, [point])
+            enlarge(study.session, 1, [point])
         for _ in range(2):
             try:
                 trial = RunningTrial(self, study.ask(), params)
@@ -181,7 +181,7 @@ class Study(optuna.study.Study):
                     logger.info(none.message)
                     raise
                 tried = self._last.number if self._last else 0
-                study.session.enlarge(max(more, tried))  # each time, all events are read again
+                enlarge(study.session, max(more, tried))  # each time, all events are read again
             else:
                 del self.enqueued[:1]
                 self._last = trial

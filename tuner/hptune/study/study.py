@@ -39,7 +39,7 @@ from ..storage.whose import Use
 from ..text import moment, path, printable
 from ..training.hyperparameters import ChosenHyperparameters
 from ..user_code.code_copy import as_trained
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 from .view_reading import MasterJobOf, ViewReading, judged, settings_of
 
 if TYPE_CHECKING:

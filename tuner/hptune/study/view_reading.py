@@ -19,7 +19,7 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
 from ..text import step_word
-from ..user_code.model_file import SourceKind
+from ..user_code.source import SourceKind
 
 
 class MasterJob(Protocol):

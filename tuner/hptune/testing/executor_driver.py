@@ -31,7 +31,7 @@ from ..core.messages import (
 from ..core.resources import Capacity, Placement
 from ..core.trial import Direction, Goal
 from ..executors.base import Executor, RunContext
-from ..user_code.model_file import ObjectiveSource, SourceKind
+from ..user_code.source import ObjectiveSource, SourceKind
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import AttemptOrder, StudyBrief
 

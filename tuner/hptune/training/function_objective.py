@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.attempt import MISNAMED, CameBack, Cause, Ending
 from ..core.goals import ENERGY, RETURNED_NUMBER
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
-from ..user_code.model_file import UserCode
 from ..user_code.user_errors import storable
 from .context import AttemptStopped, TrialContext, UnknownMetric
 from .results import metrics_of
+
+if TYPE_CHECKING:
+    from ..user_code.model_file import UserCode
 
 _MOST_CHARACTERS = 300
 """Characters of a wrong result that are shown."""
@@ -37,13 +39,19 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     result = code.objective(hp, trial)
     if trial.rank:
         return Ending(Cause.RETURNED)  # rank 0's result counts
-    return ending_of(code, trial, result)
+    return ending_of(code.constants, trial, result)
 
 
-def ending_of(code: UserCode, trial: TrialContext, result: Any) -> Ending:
-    """Return how a trial ends by the result of its training; raises what `run` does."""
+def ending_of(constants: Mapping[str, Any], trial: TrialContext, result: Any) -> Ending:
+    """Return how a trial ends by the result of its training; raises what `run` does.
+
+    Args:
+        constants: Those of the user's file.
+        trial: The trial.
+        result: What the training returned.
+    """
     try:
-        ending = _ending(code, trial, result)
+        ending = _ending(constants, trial, result)
     except (ModelFileError, UnknownMetric):
         halt = trial.obeyed(CameBack.NOTHING if result is None else CameBack.OTHER)
         if halt is None:
@@ -58,8 +66,8 @@ def ending_of(code: UserCode, trial: TrialContext, result: Any) -> Ending:
     return ending
 
 
-def _ending(code: UserCode, trial: TrialContext, result: Any) -> Ending:
-    name = _name_of_a_number(code, trial)
+def _ending(constants: Mapping[str, Any], trial: TrialContext, result: Any) -> Ending:
+    name = _name_of_a_number(constants, trial)
     goals = [goal.metric for goal in trial.goals.objectives if goal.metric != ENERGY]
     has_reported = bool(trial.reported) or trial.resumed_from is not None
     returned = read_result(result, name, goals, has_reported=has_reported)
@@ -87,17 +95,17 @@ def _misnamed(returned: Mapping[str, float], goals: Sequence[str], reported: set
     return ""
 
 
-def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
+def _name_of_a_number(constants: Mapping[str, Any], trial: TrialContext) -> str:
     """Return the metric that a plain number is the value of.
 
     It is the file's OBJECTIVE. Without one, it is the metric that the user asked for, unless the
     training reports other metrics only.
     """
-    given = code.constants.get("OBJECTIVE") or trial.metric
+    given = constants.get("OBJECTIVE") or trial.metric
     first = str(given if isinstance(given, str) else next(iter(given)))
     name = first.partition(":")[0].strip()
     reported = trial.reported
-    if name == RETURNED_NUMBER or not reported or name in reported or "OBJECTIVE" in code.constants:
+    if name == RETURNED_NUMBER or not reported or name in reported or "OBJECTIVE" in constants:
         return name
     return next(iter(reported)) if len(reported) == 1 else RETURNED_NUMBER
 

@@ -27,7 +27,8 @@ from ..core.space.parameters import (
 from ..core.trial import ParamValue
 from ..errors import ModelFileError, SpaceError
 from ..user_code.fit_results import RETURNED, FitResult
-from ..user_code.model_file import Found, UserCode
+from ..user_code.model_file import UserCode
+from ..user_code.source import Found
 from .context import StandInTrial, explains_its_call, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters

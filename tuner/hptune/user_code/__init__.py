@@ -3,7 +3,8 @@
 The master never runs it: it reads the source, and asks a child process for the rest. Workers and
 trials know this room and nothing of the settings (`config`), which stand on it.
 
-Offers: `model_file.load`, `entry_points.read_entry`, `source_checks.check_source`, `scripts`,
+Offers: `source` (where the code is), `model_file.load`, `entry_points.read_entry`,
+`source_checks.check_source`, `scripts`,
 `programs` (`--command`), `search_arguments` (constants with the names of KerasTuner's arguments),
 `pickling` (functions and data given in Python), `code_copy`, `user_errors`.
 

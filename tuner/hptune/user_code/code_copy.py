@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ..errors import ModelFileError
 from ..files.access import replacing
-from .model_file import CONSTANTS, ObjectiveSource, SourceKind, module_digests, sha256
+from .model_file import CONSTANTS, module_digests, sha256
+from .source import ObjectiveSource, SourceKind
 
 CODE = "code"
 """The folder of the study's directory with copies of the model file and its local modules."""

@@ -15,7 +15,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from ..core.messages import Event, WorkerJoined
-from ..user_code.model_file import ObjectiveSource
+from ..user_code.source import ObjectiveSource
 from . import devices
 from .orders import AttemptOrder, StopOrder
 from .runner import AttemptRunner

@@ -14,7 +14,7 @@ from ..core.messages import Continue
 from ..core.resources import Placement
 from ..core.step_request import StepRequest
 from ..core.trial import Params, Score
-from ..user_code.model_file import ObjectiveSource
+from ..user_code.source import ObjectiveSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from ..core.resources import Placement
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
-from ..user_code.model_file import ObjectiveSource
+from ..user_code.source import ObjectiveSource
 from .addresses import outward
 from .forkserver.channel import Channel, NoFilesLeft, UnreadableMessage
 from .forkserver.client import Client

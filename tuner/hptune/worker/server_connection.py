@@ -6,7 +6,7 @@ import contextlib
 import threading
 
 from ..errors import StudyError
-from ..user_code.model_file import ObjectiveSource
+from ..user_code.source import ObjectiveSource
 from .forkserver.client import Client, ForkServer
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..resources import Amount, Capacity, Placement, Resources
 from ..workers import Phase, Worker
@@ -15,8 +12,7 @@ from . import distinct_nodes
 from .device_pool import DevicePool
 from .worker import MOST_ON_A_GPU, Amounts, WorkerState, minimum_free, parted
 
-_EMPTY = np.empty((0, len(minimum_free(Resources(), 0.0))))
-_NOTHING = -1.0
+_NOTHING: Amounts = (-1.0, -1.0, -1.0, -1.0, -1.0)
 """The amounts of a worker that takes no attempts: less than any attempt needs."""
 
 
@@ -81,9 +77,9 @@ class ClusterState:
         self._spread = frozenset(spread)
         self._most_on_a_gpu = MOST_ON_A_GPU
         self._workers: dict[str, WorkerState] = {}
-        # A row for each worker, so that thousands of them are compared with a trial at once.
-        self._free: NDArray[np.float64] = _EMPTY
-        self._totals: NDArray[np.float64] = _EMPTY
+        # Beside the workers, so that a trial is soon compared with thousands of them.
+        self._free: dict[str, Amounts] = {}
+        self._totals: dict[str, Amounts] = {}
         self._reserved_for: Resources | None = None
         self.reserved: tuple[str, ...] = ()
         self.most_memory_bytes = 0
@@ -141,15 +137,14 @@ class ClusterState:
             taken_bytes=capacity.memory_taken_bytes if self._kept_back else 0,
             gang=gang,
             takes_one=takes_one,
-            row=len(self._workers),
         )
         self._workers[worker] = record
         self._full_for.clear()
         self.most_memory_bytes = max(self.most_memory_bytes, total_bytes)
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
-        self._free = np.vstack([self._free, record.amounts])
-        self._totals = np.vstack([self._totals, record.amounts_when_empty])
+        self._free[worker] = record.amounts
+        self._totals[worker] = record.amounts_when_empty
 
     def follow(self, worker: Worker) -> None:
         """Add, drain or remove a worker as it has changed in the roster."""
@@ -179,7 +174,7 @@ class ClusterState:
         """Start nothing more on a worker, which is about to leave."""
         record = self._workers[worker]
         record.is_leaving = True
-        self._totals[record.row] = _NOTHING
+        self._totals[worker] = _NOTHING
         if worker in self.reserved:
             self.release()
         self._update(record)
@@ -192,10 +187,7 @@ class ClusterState:
         if record.total_bytes == self.most_memory_bytes:
             left = (each.total_bytes for each in self._workers.values())
             self.most_memory_bytes = max(left, default=0)
-        self._free = np.delete(self._free, record.row, axis=0)
-        self._totals = np.delete(self._totals, record.row, axis=0)
-        for row, each in enumerate(self._workers.values()):
-            each.row = row
+        del self._free[worker], self._totals[worker]
         self.cpus -= len(record.capacity.cpus)
         self.gpus -= len(record.capacity.gpus)
         self.cpus_held -= record.cpus_held
@@ -257,21 +249,20 @@ class ClusterState:
         most is free (in eighths), so that devices fill evenly.
         """
         least = minimum_free(wanted, until)
-        rows = _having(self._free, least)
+        names: Iterable[str] = _having(self._free, least)
         if columns := parted(least, self._spread):
-            emptiness = np.floor(8.0 * np.minimum(1.0, self._free[rows][:, columns]))
-            rows = rows[np.argsort(-emptiness.min(axis=1), kind="stable")]
-        for record in self._of_rows(rows, avoid):
+            names = sorted(names, key=lambda name: -_emptiness(self._free[name], columns))
+        for record in self._named(names, avoid):
             if record.free_slots(wanted):
                 yield record
 
-    def _of_rows(self, rows: NDArray[np.intp], avoid: str) -> Iterator[WorkerState]:
-        records = list(self._workers.values())
-        return (records[row] for row in rows.tolist() if records[row].node != avoid)
+    def _named(self, names: Iterable[str], avoid: str) -> Iterator[WorkerState]:
+        records = (self._workers[name] for name in names)
+        return (record for record in records if record.node != avoid)
 
     def _able_to_hold(self, wanted: Resources, until: float, avoid: str) -> Iterator[WorkerState]:
-        rows = _having(self._totals, minimum_free(wanted, until))
-        for record in self._of_rows(rows, avoid):
+        names = _having(self._totals, minimum_free(wanted, until))
+        for record in self._named(names, avoid):
             if record.gpus_for(wanted) <= len(record.gpus):
                 yield record
 
@@ -413,7 +404,7 @@ class ClusterState:
     def _update(self, record: WorkerState) -> None:
         self._full_for.clear()
         is_closed = record.is_leaving or record.name in self.reserved
-        self._free[record.row] = _NOTHING if is_closed else record.amounts
+        self._free[record.name] = _NOTHING if is_closed else record.amounts
 
     # --- reservations -----------------------------------------------------------------------
 
@@ -447,9 +438,23 @@ class ClusterState:
             self._update(self._workers[name])
 
 
-def _having(table: NDArray[np.float64], least: Amounts) -> NDArray[np.intp]:
-    """Return the rows that have at least these amounts, in order."""
-    return np.flatnonzero((table >= least).all(axis=1))
+def _having(table: Mapping[str, Amounts], least: Amounts) -> Iterator[str]:
+    """Return the names of the workers that have at least these amounts, in order."""
+    cpus, gpus, any_gpus, memory_bytes, until = least
+    return (
+        name
+        for name, has in table.items()
+        if has[0] >= cpus
+        and has[1] >= gpus
+        and has[2] >= any_gpus
+        and has[3] >= memory_bytes
+        and has[4] >= until
+    )
+
+
+def _emptiness(free: Amounts, columns: Collection[int]) -> int:
+    """Return how many eighths of some devices are free, of the one of which the least is."""
+    return min(int(8.0 * min(1.0, free[column])) for column in columns)
 
 
 def _whole_devices(record: WorkerState) -> tuple[int, int]:

@@ -40,7 +40,6 @@ class WorkerState:
         gpus_held: The GPUs that they hold.
         most_on_a_gpu: The number of attempts that may share a GPU if they ask for memory on it.
         gang: The name of the workers that it was granted together with; empty if by itself.
-        row: Its row in the tables of `ClusterState`.
         is_leaving: Whether it is about to leave and takes no more attempts.
         takes_one: Whether it takes one attempt, and no more after it.
     """
@@ -59,7 +58,6 @@ class WorkerState:
     cpus_held: float = 0.0
     gpus_held: float = 0.0
     gang: str = ""
-    row: int = -1
     is_leaving: bool = False
     takes_one: bool = False
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Self
 
 from ...errors import SpaceError
 from ..spelling import did_you_mean
@@ -29,6 +27,9 @@ from .parameters import (
     label,
 )
 from .parameters.json_form import JsonEntry, parameter_from_json, parameter_to_json
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "BooleanParameter",

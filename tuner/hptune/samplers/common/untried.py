@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ...core.seeds import generator
 from ...core.space.enumeration import Configurations
 from ...core.space.space import SearchSpace
 from ...core.trial import Params, Suggestion, Trial
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _DRAWS = 64
 """Random draws before the remaining configurations are enumerated."""
@@ -18,7 +20,7 @@ _IRRATIONAL = 2.0**0.5
 """The fractional parts of its multiples are evenly distributed for any number of trials."""
 Keyed = tuple[Hashable, Params]
 """A configuration with its key (`SearchSpace.key`)."""
-Proposer = Callable[[int, np.random.Generator, Mapping[Hashable, Params]], Keyed | None]
+Proposer = Callable[[int, "np.random.Generator", Mapping[Hashable, Params]], Keyed | None]
 """Proposes for a trial number. The mapping holds the suggestions for the numbers before it."""
 
 

@@ -32,7 +32,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...user_code.model_file import ObjectiveSource, UserCode
+from ...user_code.model_file import UserCode
+from ...user_code.source import ObjectiveSource
 from ..resume.randomness import seed_everything
 from .cache_store import CacheStore, NotShared, folder_of, hold, release, remove_unused
 from .hyperparameters_read import NOTHING_READ, HyperparametersRead, recording

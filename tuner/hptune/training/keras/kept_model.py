@@ -17,7 +17,8 @@ from typing import Any
 
 from ...core.trial import Params
 from ...errors import StudyError
-from ...user_code.model_file import ObjectiveSource, UserCode, load, own_objects
+from ...user_code.model_file import UserCode, load, own_objects
+from ...user_code.source import ObjectiveSource
 from ..hyperparameters import make_hyperparameters
 from ..resume.checkpoint import Checkpoints
 from ..resume.model_state import set_weights, variables_of

@@ -14,7 +14,7 @@ from distributed import Status, WorkerPlugin
 
 from ...core.attempt import AttemptId
 from ...core.messages import WorkerJoined, WorkerRefused
-from ...user_code.model_file import ObjectiveSource
+from ...user_code.source import ObjectiveSource
 from ..addresses import host_of
 from ..monitoring.master_liveness import MasterLiveness, MasterState
 from ..private_folder import create_folder

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ...files.access import exists, is_folder
 from ...user_code.code_copy import CODE, keep_copy, keep_modules
-from ...user_code.model_file import ObjectiveSource, sha256
+from ...user_code.model_file import sha256
+from ...user_code.source import ObjectiveSource
 from ..transport.files import files_below
 
 PATIENCE_SECONDS = 3.0

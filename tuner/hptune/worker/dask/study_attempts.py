@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 
 from ...core.attempt import AttemptId
 from ...core.messages import AttemptEnded, AttemptWaits
-from ...user_code.model_file import ObjectiveSource
+from ...user_code.source import ObjectiveSource
 from .. import devices
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
 from ..orders import AttemptOrder, ProcessOrder, StopOrder

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...errors import ModelFileError, StudyError
-from ...user_code.model_file import Found, ObjectiveSource, SourceKind, frameworks
+from ...user_code.model_file import frameworks
+from ...user_code.source import Found, ObjectiveSource, SourceKind
 from ..gpus.nvidia import Nvidia
 from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
 from ..private_folder import create_folder

@@ -17,7 +17,8 @@ from typing import Any
 from ...core.resources import Placement, Resources
 from ...core.trial import Params
 from ...errors import ModelFileError
-from ...user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource, UserCode, load
+from ...user_code.model_file import UserCode, load
+from ...user_code.source import OF_EACH_TRIAL, Found, ObjectiveSource
 from ...user_code.user_errors import one_line, user_traceback
 from ..gpus import machine
 from ..monitoring import memory

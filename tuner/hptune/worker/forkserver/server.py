@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from ...training.data_cache import data_cache
-from ...user_code.model_file import ObjectiveSource, SourceKind, frameworks, load
+from ...user_code.model_file import frameworks, load
+from ...user_code.source import ObjectiveSource, SourceKind
 from ...user_code.watched_imports import watched_imports
 from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief

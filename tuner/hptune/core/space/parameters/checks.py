@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-import numpy as np
-
 from ....errors import SpaceError
 from ...trial import ParamValue
 from .scales import Scale
@@ -37,7 +35,8 @@ def set_default(parameter: Any, default: ParamValue) -> None:
 
 def plain(value: object) -> object:
     """Return a numpy scalar as a Python scalar; any other value itself."""
-    return value.item() if isinstance(value, np.generic) else value
+    kind = getattr(sys.modules.get("numpy"), "generic", ())  # without NumPy, there are none
+    return value.item() if isinstance(value, kind) else value
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
