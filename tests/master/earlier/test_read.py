@@ -15,6 +15,8 @@ import pytest
 
 from exported_study import SPACE as VARIED_SPACE
 from exported_study import varied
+from fake_study import trial
+from hptune.config.objectives import goals_to_json
 from hptune.core.goals import Goals
 from hptune.core.space.space import (
     BooleanParameter,
@@ -30,8 +32,10 @@ from hptune.master.earlier.keras_tuner_project import notes_on_project
 from hptune.master.earlier.read import Earlier, read_earlier
 from hptune.master.earlier.sources import check_source
 from hptune.storage.directory import StudyDirectory
+from hptune.study.study import Study
 from optuna_storage import storage
 from requirements import require
+from stored_study import stored
 
 SPACE = SearchSpace(
     (
@@ -110,6 +114,37 @@ def test_an_export_of_hptune(ending: str, tmp_path: Path) -> None:
         "warm start: 3 of 9 trials of IT (1 outside the present bounds, 5 not complete); not "
         "searched here: old"
     )
+
+
+@pytest.mark.parametrize("tool", ["csv", "json", "optuna"])
+def test_values_and_names_that_are_hard_to_export_come_back(tool: str, tmp_path: Path) -> None:
+    own = ("attempts", "epochs", "step", "trial", "value")  # columns of other things, too
+    space = SearchSpace(
+        (
+            *(IntParameter(name, 5, 9) for name in own),
+            ChoiceParameter("state", ("old", "new")),
+            ChoiceParameter("crop", ("x", None)),
+            ChoiceParameter("sign", ("-1", "=x", "'q", "None")),
+            *([] if tool == "csv" else [ChoiceParameter("note", ("x", ""))]),
+        )
+    )
+    values = {**dict.fromkeys(own, 7), "state": "new", "crop": None, "note": ""}
+    known = {name: value for name, value in values.items() if name in space.defaults()}
+    trials = [
+        trial(number, value=0.5, step=1, params={**known, "sign": sign}, metrics={"seconds": 0.5})
+        for number, sign in enumerate(("-1", "=x", "'q", "None"))
+    ]
+    goals = Goals((Goal("seconds", Direction.MIN),))
+    facts = {"space": space.to_json(), "goals": goals_to_json(goals)}
+    study, table = Study(stored(tmp_path / "one", trials, **facts)), tmp_path / f"past.{tool}"
+    if tool == "optuna":
+        study.export_to(tool, table)
+    else:
+        with table.open("w", newline="") as stream:
+            study.export(stream, file_format=tool)
+    back = learned(str(table), goals, space).study.within(space)
+    assert back == learned(str(study.directory), goals, space).study.within(space)
+    assert [each.params for each in back] == [each.params for each in trials]
 
 
 def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
