@@ -112,8 +112,10 @@ class TrialRecord:
 
     @property
     def result(self) -> Trial:
-        """The trial with the result that it has, even while it trains on."""
-        return self.before or self.trial
+        """The trial as samplers know it: while it trains on, it has the result that it had."""
+        if self.before is None:
+            return self.trial
+        return replace(self.trial, state=TrialState.COMPLETE)
 
     @property
     def story(self) -> tuple[str, ...]:
