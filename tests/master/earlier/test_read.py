@@ -176,7 +176,10 @@ def keras_tuner_trial(folder: Path, values: dict[str, Any], loss: float, **other
     metrics = {
         "val_loss": {
             "direction": "min",
-            "observations": [{"value": [loss, loss + 0.25], "step": 3}],
+            "observations": [
+                {"value": [math.nan], "step": 2},
+                {"value": [loss, loss + 0.25], "step": 3},
+            ],
         }
     }
     tree = {
