@@ -136,7 +136,10 @@ def test_values_and_names_that_are_hard_to_export_come_back(tool: str, tmp_path:
     ]
     goals = Goals((Goal("seconds", Direction.MIN),))
     facts = {"space": space.to_json(), "goals": goals_to_json(goals)}
-    study, table = Study(stored(tmp_path / "one", trials, **facts)), tmp_path / f"past.{tool}"
+    study, table = (
+        Study(stored(tmp_path / "one", trials, (), (), **facts)),
+        tmp_path / f"past.{tool}",
+    )
     if tool == "optuna":
         study.export_to(tool, table)
     else:
