@@ -473,6 +473,23 @@ def test_a_pruner_that_begins_late_compares_trials_of_as_many_epochs(
     driver.check_replay()
 
 
+@pytest.mark.parametrize("resumed", [0, 1])
+def test_a_new_pruner_compares_no_epochs_before_a_trial_kept_its_constraints(
+    driver: EngineDriver, resumed: int
+) -> None:
+    driver.go(3, cores=3, pruner=STOPS, goals=SMALL)
+    for step, size in ((1, 99.0), (4, 5.0)):
+        driver.report(name(0), step, score=0.9, size=size)
+    driver.end(name(0), returned(0.9, size=5.0))
+    if resumed:
+        driver.open(3, pruner=replace(STOPS, options={"reduction_factor": 3}), goals=SMALL)
+        driver.join(cores=2)
+    driver.report(name(1, resumed), 1, score=0.5, size=5.0)
+    on = driver.report(name(2, resumed), 1, score=0.6, size=5.0)[-1]
+    assert on == Continue(name(2, resumed), 1), "the first had no value by then"
+    driver.check_replay()
+
+
 @pytest.mark.parametrize(
     "pruner", [STOPS, PrunerSettings(name="median", epochs=9, options={"min_epochs": 1})]
 )

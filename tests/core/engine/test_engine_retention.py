@@ -9,7 +9,16 @@ import pytest
 from engine_driver import FIRST, EngineDriver, returned, states
 from hptune.core.attempt import AttemptId, Cause, Ending, Report
 from hptune.core.goals import Goals
-from hptune.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
+from hptune.core.messages import (
+    Command,
+    Discard,
+    Finish,
+    FinishReason,
+    KeepBest,
+    Reported,
+    Start,
+    Tell,
+)
 from hptune.core.pruner import PrunerSettings
 from hptune.core.ranking import Ranking
 from hptune.core.trial import Direction, Goal, Score, TrialState
@@ -103,6 +112,20 @@ def test_the_best_ones_train_on(driver: EngineDriver) -> None:
     ]
     assert [best.number for best in driver.engine.front] == [2]
     assert isinstance(commands[-1], Finish)
+
+
+def test_samplers_know_the_results_of_trials_that_train_on(driver: EngineDriver) -> None:
+    complete_four(driver, keep=2)
+    commands = driver.open(4, keep_checkpoints=2, go_on=(1, 2))
+    commands += driver.join()
+    assert states(driver)[1:3] == [TrialState.RUNNING, TrialState.WAITING]
+    told = [each.trial for each in commands if isinstance(each, Tell)]
+    known = [each for each in driver.engine.results if each.number in (1, 2)]
+    for trials in (told, known):  # by this master, and by the next one
+        assert [(each.state, each.value) for each in trials] == [
+            (TrialState.COMPLETE, 0.4),
+            (TrialState.COMPLETE, 0.3),
+        ]
 
 
 def test_what_ended_by_itself_does_not_train_on(driver: EngineDriver) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from exported_study import SPACE as VARIED_SPACE
 from exported_study import varied
+from fake_study import trial
+from hptune.config.objectives import goals_to_json
 from hptune.core.goals import Goals
 from hptune.core.space.space import (
     BooleanParameter,
@@ -30,8 +32,10 @@ from hptune.master.earlier.keras_tuner_project import notes_on_project
 from hptune.master.earlier.read import Earlier, read_earlier
 from hptune.master.earlier.sources import check_source
 from hptune.storage.directory import StudyDirectory
+from hptune.study.study import Study
 from optuna_storage import storage
 from requirements import require
+from stored_study import stored
 
 SPACE = SearchSpace(
     (
@@ -112,6 +116,40 @@ def test_an_export_of_hptune(ending: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("tool", ["csv", "json", "optuna"])
+def test_values_and_names_that_are_hard_to_export_come_back(tool: str, tmp_path: Path) -> None:
+    own = ("attempts", "epochs", "step", "trial", "value")  # columns of other things, too
+    space = SearchSpace(
+        (
+            *(IntParameter(name, 5, 9) for name in own),
+            ChoiceParameter("state", ("old", "new")),
+            ChoiceParameter("crop", ("x", None)),
+            ChoiceParameter("sign", ("-1", "=x", "'q", "None")),
+            *([] if tool == "csv" else [ChoiceParameter("note", ("x", ""))]),
+        )
+    )
+    values = {**dict.fromkeys(own, 7), "state": "new", "crop": None, "note": ""}
+    known = {name: value for name, value in values.items() if name in space.defaults()}
+    trials = [
+        trial(number, value=0.5, step=1, params={**known, "sign": sign}, metrics={"seconds": 0.5})
+        for number, sign in enumerate(("-1", "=x", "'q", "None"))
+    ]
+    goals = Goals((Goal("seconds", Direction.MIN),))
+    facts = {"space": space.to_json(), "goals": goals_to_json(goals)}
+    study, table = (
+        Study(stored(tmp_path / "one", trials, (), (), **facts)),
+        tmp_path / f"past.{tool}",
+    )
+    if tool == "optuna":
+        study.export_to(tool, table)
+    else:
+        with table.open("w", newline="") as stream:
+            study.export(stream, file_format=tool)
+    back = learned(str(table), goals, space).study.within(space)
+    assert back == learned(str(study.directory), goals, space).study.within(space)
+    assert [each.params for each in back] == [each.params for each in trials]
+
+
 def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
     record = {f"config/{name}": value for name, value in PLAIN.items()} | {"val_loss": 0.3}
     lines = written(tmp_path / "ray.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}\n")
@@ -141,7 +179,10 @@ def keras_tuner_trial(folder: Path, values: dict[str, Any], loss: float, **other
     metrics = {
         "val_loss": {
             "direction": "min",
-            "observations": [{"value": [loss, loss + 0.25], "step": 3}],
+            "observations": [
+                {"value": [math.nan], "step": 2},
+                {"value": [loss, loss + 0.25], "step": 3},
+            ],
         }
     }
     tree = {

@@ -91,7 +91,7 @@ class FollowedStudy:
         self.at = max(self.at, event.at)
         if isinstance(event, StudyOpened):
             self.is_open, self.is_closed, self.finish = event.without_master, False, None
-            self.search.begin(event, self.engine.trials)
+            self.search.begin(event, self.engine.results)
         elif isinstance(event, StudyClosed):
             self.is_open, self.is_closed = False, True
         elif isinstance(event, WorkerLeft):

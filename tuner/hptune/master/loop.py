@@ -136,7 +136,7 @@ class StudyLoop:
         self._recorder = recorder
         self._space = space
         self._space_json = tuple(space.to_json())
-        sampler = InformedSampler(make_sampler, space, engine.trials)
+        sampler = InformedSampler(make_sampler, space, engine.results)
         if make_suggester is None:
             self._suggester: Suggester = SuggestingThread(sampler, clock, executor.wake)
         else:

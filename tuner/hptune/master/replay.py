@@ -111,7 +111,7 @@ def replay(
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):
-            search.begin(event, engine.trials)
+            search.begin(event, engine.results)
             answers = {}
         elif isinstance(event, Suggested):
             recorded = [suggestion.params for suggestion in event.suggestions]

@@ -49,8 +49,7 @@ class EarlyStopping:
             if record.trial.confirms is not None:
                 continue
             for step in self._steps_to_repeat(record):
-                values = self._values(record.best_by(step))
-                self._pruner.report(record.trial.number, step, values)
+                self._pruner.report(record.trial.number, step, record.best_by(step))
             if record.trial.state is not TrialState.PAUSED:
                 self._pruner.moved(record.trial.number, record.trial.state)
         for record in records:
@@ -67,9 +66,10 @@ class EarlyStopping:
         The last alone is not enough: at a lower rung, the end of a long training would be compared
         with the beginning of others.
         """
-        first = record.improvements[0][0] if record.improvements else record.compared_step
-        rungs = (rung for rung in self._pruner.rungs if first < rung < record.compared_step)
-        return sorted({first, *rungs, record.compared_step} - {0})
+        if not record.improvements:
+            return []
+        first, last = record.improvements[0][0], record.compared_step
+        return sorted({first, *(rung for rung in self._pruner.rungs if first < rung < last), last})
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -87,11 +87,8 @@ class EarlyStopping:
             The rungs that the trial has reached by this.
         """
         step = record.compared_step
-        self._pruner.report(record.trial.number, step, self._values(record.best))
+        self._pruner.report(record.trial.number, step, record.best_by(step))
         return [rung for rung in self._pruner.rungs if since < rung <= step]
-
-    def _values(self, best: tuple[float, ...] | None) -> tuple[float, ...]:
-        return tuple(goal.direction.worst for goal in self._objectives) if best is None else best
 
     def decide(self, trial: Trial) -> Decision:
         """Return the decision on a running trial; it has passed its rung if it continues."""

@@ -479,6 +479,11 @@ class Engine:
         """All trials, by number."""
         return (record.trial for record in self._records)
 
+    @property
+    def results(self) -> Iterable[Trial]:
+        """The same as a sampler was told of them."""
+        return (record.result for record in self._records)
+
     def trial(self, number: int) -> Trial | None:
         """Return one trial; None if there is no such number."""
         return self._records[number].trial if 0 <= number < len(self._records) else None

@@ -116,7 +116,7 @@ class Lifecycle:
         record = self.records[name.trial]
         is_known = params == record.trial.params
         self.records.put(record, replace(record.trial, params=dict(params), unused=unused))
-        return [] if is_known else [Tell(record.trial)]
+        return [] if is_known else [Tell(record.result)]
 
     def start(
         self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
@@ -169,7 +169,7 @@ class Lifecycle:
         if reached and record.best is not None:
             rungs = {**record.trial.rungs, **dict.fromkeys(reached, record.best)}
             self.records.put(record, replace(record.trial, rungs=rungs))
-            commands.append(Tell(record.trial))
+            commands.append(Tell(record.result))
         return [*commands, *self._judge(run, record, report, is_at_rung=bool(reached))]
 
     def _judge(
@@ -395,4 +395,4 @@ class Lifecycle:
 
     def _moved(self, record: TrialRecord) -> Tell:
         self._early_stopping.moved(record.trial)
-        return Tell(record.trial)
+        return Tell(record.result)

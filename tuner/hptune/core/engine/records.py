@@ -72,7 +72,8 @@ class TrialRecord:
         compared_step: The highest step of the reports that trials are compared by: those that have
             the metrics of all goals.
         best: The goals' values in the best of those reports that break no constraint.
-        improvements: Each such report that was better than those before it: step and values.
+        improvements: Each such report that was better than those before it: step and values. The
+            first of those reports is one in any case, with the worst values if it breaks any.
         last: The last of those reports, until the trial is over.
         best_report: The report of `best`, until the trial is over.
         before: The complete trial, while it trains on.
@@ -111,8 +112,10 @@ class TrialRecord:
 
     @property
     def result(self) -> Trial:
-        """The trial with the result that it has, even while it trains on."""
-        return self.before or self.trial
+        """The trial as samplers know it: while it trains on, it has the result that it had."""
+        if self.before is None:
+            return self.trial
+        return replace(self.trial, state=TrialState.COMPLETE)
 
     @property
     def story(self) -> tuple[str, ...]:
@@ -173,12 +176,14 @@ class TrialRecord:
         if is_better and not goals.broken(report.metrics):
             self.best, self.best_report = values, report
             self.improvements.append((report.step, values))
+        elif not self.improvements:
+            worst = tuple(goal.direction.worst for goal in goals.objectives)
+            self.improvements.append((report.step, worst))
         return True
 
-    def best_by(self, step: int) -> tuple[float, ...] | None:
-        """Return what `best` was after a step; None if there was none yet."""
-        count = bisect_right(self.improvements, step, key=itemgetter(0))
-        return self.improvements[count - 1][1] if count else None
+    def best_by(self, step: int) -> tuple[float, ...]:
+        """Return what `best` was after a step, not before the first of the improvements."""
+        return self.improvements[bisect_right(self.improvements, step, key=itemgetter(0)) - 1][1]
 
 
 @dataclass(slots=True)

@@ -81,13 +81,12 @@ def read_project(directory: Path) -> FoundTrials:
 def _best(metric: Mapping[str, Any]) -> tuple[float, Direction | None]:
     """Return the best recorded value of a metric, and its direction.
 
-    Each observation has the values of several executions.
+    Each observation has the values of several executions. KerasTuner passes over NaN, too.
     """
     means = [statistics.fmean(each["value"]) for each in metric["observations"]]
+    means = [each for each in means if not math.isnan(each)] or [math.nan]
     known = metric.get("direction")
     direction = Direction(known) if known in ("min", "max") else None
-    if not means:
-        return math.nan, direction
     return {None: means[-1], "min": min(means), "max": max(means)}[known or None], direction
 
 

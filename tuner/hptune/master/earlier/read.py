@@ -128,17 +128,21 @@ def _typed(
     for name, value in given.items():
         candidates = declared.get(name, ())
         if isinstance(value, bool | int | float | str | None):
-            found[candidates[0].name if candidates else name] = _value(value, candidates)
+            read = _value(value, candidates)
+            # A table has an empty cell where a trial has no value.
+            if read not in ("", None) or _allows(candidates, read):
+                found[candidates[0].name if candidates else name] = read
     return found
 
 
 def _value(given: ParamValue, candidates: Sequence[Parameter]) -> ParamValue:
     """Return the value that is allowed, of those that a text or a number may stand for."""
     read = [given, *(candidate.read(str(given)) for candidate in candidates)]
-    allowed = (
-        value for value in read if not all(candidate.explain(value) for candidate in candidates)
-    )
-    return next(allowed, given)
+    return next((value for value in read if _allows(candidates, value)), given)
+
+
+def _allows(candidates: Sequence[Parameter], value: ParamValue) -> bool:
+    return not candidates or any(not each.explain(value) for each in candidates)
 
 
 def _note(

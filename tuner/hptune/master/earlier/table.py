@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from ...config.record_formats import csv_records, json_value
 from ...errors import UsageError
+from ...reporting.results.export import text_in
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
 _PARAMS = ("param.", "params.", "params_", "config/", "hyperparameters.")
@@ -50,31 +51,34 @@ def read_table(path: Path, *, hyperparameters: Set[str], metrics: Sequence[str])
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        rows = csv_records(text) if path.suffix.lower() == ".csv" else _json(text)
+        rows = _csv(text) if path.suffix.lower() == ".csv" else _json(text)
     except (OSError, ValueError, UsageError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"the trials in {path} cannot be read: {reason}") from error
     complete = [row for row in rows if _state(row) in _COMPLETE]
     names = dict.fromkeys(name for row in complete for name in row if name)
-    params = {name: _bare(name, _PARAMS) for name in names}
-    searched = {name: bare for name, bare in params.items() if bare in hyperparameters}
-    measured = {name: _bare(name, _METRICS) for name in names}
-    measured = {name: bare for name, bare in measured.items() if bare in metrics}
-    value = next((name for name in _VALUES if name in names and name not in measured), None)
+    searched = _columns(names, _PARAMS, hyperparameters)
+    measured = _columns(names, _METRICS, metrics)
+    known = {*searched.values(), *measured.values()}
+    value = next((name for name in _VALUES if name in names and name not in known), None)
     is_named = any(name.startswith(_PARAMS) for name in names)
-    rest = [name for name in names if name not in {*searched, *measured, value, *_STATES}]
+    rest = [name for name in names if name not in {*known, value, *_STATES}]
     return FoundTrials(
         [
             FoundTrial(
-                {searched[n]: v for n, v in row.items() if n in searched and v not in ("", None)},
-                {measured[n]: _number(v) for n, v in row.items() if n in measured},
+                {bare: row[name] for bare, name in searched.items() if name in row},
+                {bare: _number(row.get(name)) for bare, name in measured.items()},
                 None if value is None else _number(row.get(value)),
             )
             for row in complete
         ],
         skipped={NOT_COMPLETE: len(rows) - len(complete)},
-        unused=[params[name] for name in rest if not is_named or name.startswith(_PARAMS)],
+        unused=[_bare(name, _PARAMS) for name in rest if not is_named or name.startswith(_PARAMS)],
     )
+
+
+def _csv(text: str) -> list[_Row]:
+    return [{name: text_in(cell) for name, cell in row.items()} for row in csv_records(text)]
 
 
 def _json(text: str) -> list[_Row]:
@@ -101,6 +105,14 @@ def _flat(record: Mapping[str, Any]) -> _Row:
 
 def _is_tree(value: object) -> bool:
     return isinstance(value, dict | list)
+
+
+def _columns(
+    names: Iterable[str], prefixes: tuple[str, ...], wanted: Container[str]
+) -> dict[str, str]:
+    """Return the column of each wanted name: the one that has a prefix, or else that name."""
+    ordered = sorted(names, key=lambda name: name.startswith(prefixes))
+    return {bare: name for name in ordered if (bare := _bare(name, prefixes)) in wanted}
 
 
 def _bare(name: str, prefixes: Sequence[str]) -> str:

@@ -89,6 +89,11 @@ def _cell(value: object) -> object:
     return f"'{safe}" if value.startswith(_FORMULA) else safe
 
 
+def text_in(cell: str) -> str:
+    """Return the text of a cell, without the apostrophe that `export_csv` put before it."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
+
+
 _CONTROL = re.compile(f"[{CONTROL}]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
