@@ -22,6 +22,7 @@ import pytest
 from joblib.parallel import BACKENDS, ThreadingBackend
 
 from hptune.core.attempt import Cause
+from hptune.core.messages import WorkerJoined
 from hptune.executors.base import Executor
 from hptune.executors.joblib import JoblibExecutor
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
@@ -150,11 +151,17 @@ class TestJoblibExecutor(ExecutorSuite):
                 assert b"FAILURE" in stranger.recv_bytes()
         assert not mark.exists()
 
-    def test_threads_are_used_where_the_user_says_so(self, stage: Stage) -> None:
+    def test_threads_are_used_where_the_user_says_so(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Their job's end is known, so that no trial is placed on them that ends too late."""
+        monkeypatch.setenv("SLURM_JOB_END_TIME", "4000000000")
         with joblib.parallel_config("threading"), on_joblib(stage, [(0,), (1,)]) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds)
             self.wait_for_workers(driver, 2)
             assert {worker.split("-")[-2] for worker in driver.workers} == {str(os.getpid())}
+            joined = [each for each in driver.story if isinstance(each, WorkerJoined)]
+            assert [each.ends_at for each in joined] == [4e9] * 2
 
     def test_a_backend_of_the_users_own_is_used(self, stage: Stage) -> None:
         used: list[str] = []

@@ -38,6 +38,7 @@ NAME = AttemptId(3, 0)
 RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)
 KILLED = Ending(Cause.KILLED, reason="killed by SIGKILL")
 RAISED = Ending(Cause.EXCEPTION, reason="ValueError: no")
+LOST_RANK = Ending(Cause.RANK_LOST, reason="rank 0 of this trial is gone")
 ABORTED = Ending(Halt.ABORT.cause, reason="another rank is gone")
 BRIEF = replace(attempt_orders.BRIEF, limits=AttemptLimits(master_grace_seconds=600.0))
 
@@ -206,6 +207,22 @@ def test_the_others_of_a_dead_rank_are_killed_at_once() -> None:
         StopOrder(NAME, Halt.ABORT),
         StopOrder(NAME._replace(rank=2), Halt.ABORT),
     ]
+
+
+@pytest.mark.parametrize(
+    ("said_first", "cause"), [(LOST_RANK, Cause.EXCEPTION), (KILLED, Cause.KILLED)]
+)
+def test_an_exception_counts_whose_files_arrive_after_the_others_were_aborted(
+    said_first: Ending, cause: Cause
+) -> None:
+    """On a worker that does not see the study's directory, an end follows the attempt's files."""
+    ranks = Ranks("a", "b", obeys=False)
+    ranks.ready(0, 1)
+    ranks.end(1, said_first)
+    ranks.wait(NEWS_SECONDS)
+    assert ranks.given[-1] == StopOrder(NAME, Halt.ABORT)
+    ranks.end(0, RAISED)
+    assert ranks.ending.cause is cause
 
 
 def test_other_ranks_have_some_time_after_the_result() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hptune.core.engine.dispatch import Dispatch
 from hptune.core.engine.engine import Engine
 from hptune.core.engine.lifecycle import Lifecycle
-from hptune.core.engine.records import TrialRecord, TrialRecords
+from hptune.core.engine.records import AttemptRecord, TrialRecord, TrialRecords
 from hptune.core.engine.retention import Retention
 from hptune.core.messages import FinishReason
 from hptune.core.resources import Placement
@@ -72,13 +72,20 @@ def _check_records(records: TrialRecords) -> None:
     assert records.interrupted == sum(trial.attempts > 0 for trial in waiting)
     running = {record.running for record in records if record.running is not None}
     assert running == set(records.running)
+    on_workers = 0
     for run in records.running.values():
-        for worker in run.attempt.placement.workers:
-            assert run.attempt.id in records.running_on(worker), f"{run} is not on its worker"
-    on_workers = [len(run.attempt.placement.workers) for run in records.running.values()]
-    assert sum(map(len, records._running_on.values())) == sum(on_workers)
+        ranks = _ranks(records, run)
+        assert ranks, f"{run} is on no worker"
+        on_workers += len({each.worker for each in ranks})
+    assert sum(map(len, records._running_on.values())) == on_workers
     for number, record in enumerate(records):
         _check_record(number, record)
+
+
+def _ranks(records: TrialRecords, run: AttemptRecord) -> list[Placement]:
+    """Return the ranks of an attempt that are on workers which have not left since its start."""
+    name, ranks = run.attempt.id, run.attempt.placement.ranks
+    return [each for each in ranks if name in records.running_on(each.worker)]
 
 
 def _check_record(number: int, record: TrialRecord) -> None:
@@ -116,7 +123,8 @@ def _check_front(retention: Retention, records: TrialRecords) -> None:
 
 def _check_dispatch(dispatch: Dispatch, *, is_placing: bool, at: float) -> None:
     records, cluster_state = dispatch._records, dispatch.cluster_state
-    check_held(cluster_state, [run.attempt.placement for run in records.running.values()])
+    running = records.running.values()
+    check_held(cluster_state, [rank for run in running for rank in _ranks(records, run)])
     waiting = [r.trial.number for r in records if r.trial.state is TrialState.WAITING]
     _check_queue(dispatch._waiting, waiting, cluster_state if is_placing else ClusterState(), at)
     if is_placing and dispatch._may_continue:

@@ -109,6 +109,7 @@ class EngineDriver:
         self.split: Callable[[DecideSplit], Resources] = lambda question: question.usual
         self.excluded: set[str] = set()
         self._away: set[str] = set()
+        self._lost: set[tuple[AttemptId, str]] = set()  # attempts and the workers that left them
         self.at = 1_000.0
         self._trial_rows: dict[int, Trial] = {}
         self._attempt_rows: dict[AttemptId, Attempt] = {}
@@ -191,6 +192,7 @@ class EngineDriver:
             if not any(each in self.workers for each in held.workers):
                 del self.running[name]
                 self.over.append(name)
+            self._lost.add((name, worker))
         return self.feed(WorkerLeft(self.at, worker, reason))
 
     def suggest(
@@ -390,8 +392,9 @@ class EngineDriver:
 
         It may be less than at their start.
         """
-        held = (self._attempt_rows[name].placement for name in self.running)
-        return [rank for each in held for rank in each.ranks if rank.worker in self.workers]
+        held = [(n, rank) for n in self.running for rank in self._attempt_rows[n].placement.ranks]
+        there = [(n, rank) for n, rank in held if rank.worker in self.workers]
+        return [rank for n, rank in there if (n, rank.worker) not in self._lost]
 
     def _check_books(self) -> None:
         snapshot = self.engine.snapshot

@@ -228,9 +228,14 @@ class EngineMachine(RuleBasedStateMachine):
         lasts=st.sampled_from([None, None, 5.0, 30.0]),
         node=st.sampled_from(["", "", "n1"]),
         gang=st.sampled_from(["", "job 1", "job 2"]),
+        is_back=st.booleans(),
     )
-    def worker_joins(self, capacity: Capacity, lasts: float | None, node: str, gang: str) -> None:
-        self.joined += 1
+    def worker_joins(
+        self, *, capacity: Capacity, lasts: float | None, node: str, gang: str, is_back: bool
+    ) -> None:
+        # One that left may be back before an attempt ends that had a rank there.
+        if not (is_back and f"w{self.joined}" not in self.driver.workers):
+            self.joined += 1
         ends_at = None if lasts is None else self.driver.at + lasts
         self.ends += [] if ends_at is None else [ends_at]
         self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at, node=node, gang=gang)

@@ -69,6 +69,19 @@ def test_the_loss_of_one_worker_ends_the_attempt_once_all_its_processes_are_gone
     assert driver.attempt(FIRST).outcome is Outcome.LOST
 
 
+def test_a_worker_that_is_back_before_the_other_ranks_have_ended_is_free_once() -> None:
+    """What the old attempt held there was lost with it, and is not given back to the new one."""
+    driver = running_pair(3)
+    driver.leave("b")
+    assert starts(driver.join("b", cores=2)) == []
+    (start,) = starts(driver.end(FIRST, LOST))
+    assert start.placement.workers == ("b", "a")
+    snapshot = driver.engine.snapshot
+    assert (snapshot.cpus, snapshot.cpus_held) == (3, 2)
+    driver.end(start.attempt, returned(1.0))
+    assert driver.engine.snapshot.cpus_held == 0
+
+
 def test_an_attempt_whose_workers_have_all_left_is_lost() -> None:
     driver = running_pair()
     driver.leave("a")

@@ -345,6 +345,31 @@ def test_a_trial_that_no_worker_could_hold_delays_no_other() -> None:
     assert (queue.blocked, made.reserved) == (None, ())
 
 
+def test_a_worker_is_not_reserved_any_more_for_a_trial_that_was_stopped() -> None:
+    """Also if another trial must wait now."""
+    made = places(Capacity((0, 1, 2, 3)))
+    queue = waiting([SMALL, BIG, *[SMALL] * 9, Resources(gpus=1)])
+    queue.remove(11)
+    held = list[Placement]()
+
+    def place_all() -> None:
+        while (placed := queue.place(made, 0.0)) is not None:
+            held.append(placed[1])
+
+    place_all()
+    made.give_back(held.pop(0))
+    place_all()
+    assert (queue.blocked, made.reserved) == (BIG, ("w0",))
+    made.add("w1", "n1", Capacity((0,), ("A",)))
+    made.take(Resources(gpus=1))
+    queue.add([(False, 11)])
+    queue.remove(1)
+    while held:
+        made.give_back(held.pop())
+    place_all()
+    assert (queue.blocked, len(held)) == (Resources(gpus=1), 4)
+
+
 def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
     made = ClusterState()
     made.add("short", "n1", Capacity(cpus=tuple(range(5))), ends_at=100.0)

@@ -91,7 +91,7 @@ class _Rank:
         waits: Whether it waits for devices that another process holds.
         measured: Its last measurement.
         ending: How it ended; None while its process may run.
-        is_aborted: Whether it was killed because of another rank, so that its ending tells nothing.
+        is_aborted: Whether it was killed because of another rank.
     """
 
     placement: Placement
@@ -117,7 +117,7 @@ class _Attempt:
         give_way_seconds: As `READY_SECONDS`, if a rank waits for devices.
         ready_since: When the first rank was ready; None before, and after the meeting.
         end_at: When the ranks that still run are aborted; None if they may continue.
-        endings: The endings that count, of the ranks that were not aborted, in their order.
+        endings: The endings that count, in their order; not those by an order to abort.
         is_measured: Whether the last measurements were reported.
     """
 
@@ -323,9 +323,11 @@ class ParallelState:
         """Note the end of a rank, and decide until when the others may run."""
         rank = attempt.ranks[number]
         rank.ending = ending
+        if not (rank.is_aborted and ending.cause is Halt.ABORT.cause):
+            # Also of one that had ended before, and whose files took until now.
+            attempt.endings.append(replace(ending, reason=_with_rank(ending.reason, number)))
         if rank.is_aborted:
             return
-        attempt.endings.append(replace(ending, reason=_with_rank(ending.reason, number)))
         attempt.ready_since = None
         if ending.cause in _BY_INFRASTRUCTURE:
             attempt.end_by(now)

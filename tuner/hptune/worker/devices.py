@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.messages import WorkerJoined
 from ..core.resources import Capacity
 from ..errors import LINUX_ONLY, UsageError
 from .gpus.machine import Gpus
@@ -201,6 +202,11 @@ def leaves_at() -> float | None:
     """
     end, notice = ends_at(), os.environ.get(_NOTICE, "")
     return end if end is None or not notice.isdecimal() else end - int(notice)
+
+
+def joined(worker: str, has: Capacity) -> WorkerJoined:
+    """Return that a worker of this process joined, with what is known of its job."""
+    return WorkerJoined(0.0, worker, node(), has, ends_at=leaves_at(), gang=gang())
 
 
 def gpus_of_job() -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from ..core.messages import Event, WorkerJoined
+from ..core.messages import Event
 from ..user_code.source import ObjectiveSource
 from . import devices
 from .orders import AttemptOrder, StopOrder
@@ -49,7 +49,6 @@ def serve(
         master_pid: The master's process, which is the parent of a process of loky's.
     """
     with _connected(address, key, master_pid) as connection, _interrupts_ignored():
-        node = devices.node()
         lock = threading.Lock()
 
         def send(event: Event) -> None:
@@ -58,8 +57,8 @@ def serve(
                 connection.send(event)
 
         has = devices.share(devices.capacity(), *place)
-        name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        send(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
+        name = f"{devices.node()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        send(devices.joined(name, replace(has, cpus=cpus)))
         runner = AttemptRunner(source, send, fork_server_address=fork_server_address)
         try:
             while True:

@@ -121,6 +121,7 @@ class Dispatch:
         """Remove a worker that is gone."""
         self._update_limit(worker.name, -1)
         self._occupancy.remove(worker.name)
+        self._records.worker_left(worker.name)
         self.cluster_state.follow(worker)
 
     def withdrawn(self, number: int) -> None:
@@ -165,7 +166,8 @@ class Dispatch:
         self.budget.ended(name)
         placement = self._records.running[name].attempt.placement
         self._update_occupancy(placement, at)
-        self.cluster_state.give_back(placement)
+        left = {each for each in placement.workers if name not in self._records.running_on(each)}
+        self.cluster_state.give_back(placement, left=left)
         self._packing.ended(
             name,
             granted_bytes=placement.memory_bytes,

@@ -290,6 +290,10 @@ class TrialRecords:
         newly, self._newly_waiting = self._newly_waiting, []
         return newly
 
+    def worker_left(self, worker: str) -> None:
+        """Forget which attempts have processes on a worker: it may be back before they end."""
+        self._running_on.pop(worker, None)
+
     def count_on(self, worker: str) -> int:
         """Return the number of attempts of which any process runs on a worker."""
         return len(self._running_on.get(worker, ()))
@@ -430,7 +434,7 @@ class TrialRecords:
         """Record the end of an attempt; the caller moves its trial."""
         record = self.running.pop(name)
         for worker in record.attempt.placement.workers:
-            del self._running_on[worker][name]
+            self._running_on.get(worker, {}).pop(name, None)
         reason = ending.reason or str(ending.cause)
         ended = replace(
             record.attempt, ended_at=at, outcome=outcome, reason=reason, cause=ending.cause

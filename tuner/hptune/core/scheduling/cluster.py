@@ -390,11 +390,11 @@ class ClusterState:
         self.cpus_held += cpus
         self.gpus_held += gpus
 
-    def give_back(self, placement: Placement) -> None:
-        """Free what an attempt held, except on workers that left."""
+    def give_back(self, placement: Placement, *, left: Collection[str] = ()) -> None:
+        """Free what an attempt held, except on workers that left; `left`: also if they are back."""
         for worker in placement.workers:
             record = self._workers.get(worker)
-            if record is not None:
+            if record is not None and worker not in left:
                 here = [rank for rank in placement.ranks if rank.worker == worker]
                 record.give_back(*here)
                 for rank in here:

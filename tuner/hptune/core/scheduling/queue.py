@@ -107,11 +107,15 @@ class TrialQueue:
     def reserve(self, cluster_state: ClusterState, until: float) -> None:
         """Reserve workers for the first trial that must wait, if enough others have passed it.
 
+        Else none are reserved: another trial that was first may wait no more.
+
         Args:
             cluster_state: The workers.
             until: No reserved worker may end before this, in seconds since the epoch.
         """
-        if self._blocked is not None and self._passed_by[self._first_blocked] >= MOST_PASSING:
+        if self._blocked is None or self._passed_by[self._first_blocked] < MOST_PASSING:
+            cluster_state.release()
+        else:
             wanted, avoid = self._blocked
             cluster_state.reserve(wanted, until, avoid=avoid)
 
@@ -165,8 +169,7 @@ class TrialQueue:
                 return number, placement
             if is_next and cluster_state.could_hold(wanted, at + soon):
                 self._blocked, self._first_blocked = (wanted, avoid), number
-                if len(self._queues) > 1:
-                    self.reserve(cluster_state, at + soon)
+                self.reserve(cluster_state, at + soon)
         if self._blocked is None:
             cluster_state.release()
         return None

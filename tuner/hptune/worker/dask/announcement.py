@@ -38,14 +38,7 @@ class Announcement:
         sees_directory: bool = True,
     ) -> Self:
         """Return that a Dask worker joined; `cores` is as for `granted_by`."""
-        event = WorkerJoined(
-            0.0,
-            worker.address,
-            devices.node(),
-            granted_by(worker, cores),
-            ends_at=devices.leaves_at(),
-            gang=devices.gang(),
-        )
+        event = devices.joined(worker.address, granted_by(worker, cores))
         return cls(event, versions.installed(), sees_directory=sees_directory)
 
     @classmethod
