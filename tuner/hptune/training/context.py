@@ -371,10 +371,11 @@ class TrialContext(_Trial):
 
         Args:
             metric: A metric of the result.
-            value: Its value.
+            value: Its value; None for any, if the result does not say it.
         """
         reports = [*self._earlier, *self._reports]
-        same = (report for report in reversed(reports) if report.metrics.get(metric) == value)
+        measured = (report for report in reversed(reports) if metric in report.metrics)
+        same = (report for report in measured if value in (None, report.metrics[metric]))
         return next(same, reports[-1] if reports else None)
 
     def stop_if_told(self) -> None:
