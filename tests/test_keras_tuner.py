@@ -264,6 +264,15 @@ def test_an_objective_has_the_direction_that_its_name_says(
         assert keras_tuner._objective(of_oracle) == "val_f1_score:min"
 
 
+@pytest.mark.parametrize("given", [{}, {"batch_size": 16}])
+def test_each_training_of_a_trial_has_its_batch_size(given: dict[str, int]) -> None:
+    trained: list[object] = []
+    model = SimpleNamespace(fit=lambda *_, **keywords: trained.append(keywords["batch_size"]))
+    repeated = keras_tuner._Repeated(SimpleNamespace(build=lambda _: model), 2)
+    repeated.fit(SimpleNamespace(known_values={"batch_size": 8}), model, [1.0], **given)
+    assert trained == [8, 8]
+
+
 @pytest.mark.parametrize(
     ("heard", "said"),
     [

@@ -353,17 +353,13 @@ class _Repeated:
         return self._hypermodel.build(hp)
 
     def fit(self, hp: Any, model: Any, *data: Any, callbacks: Any = (), **keywords: Any) -> Any:
-        from ..training.keras.objective import own_fit
-        from ..user_code.search_arguments import has_own_fit
+        from ..training.keras.objective import call_fit
 
         results = []
         for number in range(self._count):
             trained = model if number == 0 else self.build(hp)
             arguments = {**keywords, "callbacks": copy.deepcopy(list(callbacks))}
-            if has_own_fit(self._hypermodel):
-                results.append(own_fit(self._hypermodel, hp, trained, data, arguments))
-            else:
-                results.append(trained.fit(*data, **arguments))
+            results.append(call_fit(self._hypermodel, hp, trained, data, arguments))
         return results
 
 

@@ -185,19 +185,15 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
     arguments, keywords = fit_arguments(data)
     keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
     keywords["callbacks"] = [*_callbacks_of(keywords), callback]
-    if has_own_fit(code.hypermodel):
-        resumption = getattr(callback, "resumption", None)
-        return own_fit(
-            code.hypermodel,
-            hp,
-            model,
-            arguments,
-            keywords,
-            has_begun=lambda: resumption is not None and resumption.has_begun,
-        )
-    if "batch_size" in values:
-        keywords["batch_size"] = int(values["batch_size"])
-    return model.fit(*arguments, **keywords)
+    resumption = getattr(callback, "resumption", None)
+    return call_fit(
+        code.hypermodel,
+        hp,
+        model,
+        arguments,
+        keywords,
+        has_begun=lambda: resumption is not None and resumption.has_begun,
+    )
 
 
 def build_variables(model: Any, data: Any) -> None:
@@ -221,7 +217,7 @@ def build_variables(model: Any, data: Any) -> None:
         log.warning("The model cannot be built before its first batch: %s", error)
 
 
-def own_fit(
+def call_fit(
     hypermodel: Any,
     hp: Any,
     model: Any,
@@ -230,9 +226,10 @@ def own_fit(
     *,
     has_begun: Callable[[], bool] = lambda: False,
 ) -> Any:
-    """Call the HyperModel's own `fit` with those of our keywords that it takes.
+    """Call the HyperModel's own `fit` with those of our keywords that it takes, or else Keras's.
 
     KerasTuner passes on the arguments of `search`, so a `fit` need not take `epochs` or `verbose`.
+    Keras's takes a hyperparameter called `batch_size`.
 
     Args:
         hypermodel: The HyperModel.
@@ -245,6 +242,10 @@ def own_fit(
     Raises:
         ModelFileError: It has trained the model, and then passes a keyword twice.
     """
+    if not has_own_fit(hypermodel):
+        if "batch_size" in hp.known_values:
+            keywords = {**keywords, "batch_size": int(hp.known_values["batch_size"])}
+        return model.fit(*arguments, **keywords)
     optional = ("epochs", "verbose")
     takes = inspect.signature(hypermodel.fit).parameters
     if all(name in takes for name in ("x", "y")[: len(arguments)]):  # in any order
