@@ -329,12 +329,15 @@ def _read_result(
 
 
 def _best_of(history: Mapping[str, Sequence[float]], goal: Goal | None) -> dict[str, float]:
-    """Return the metrics of a History's best epoch; of the last one if it lacks the goal."""
-    values = () if goal is None else history.get(goal.metric, ())
-    best = -1
-    if goal is not None and values:
-        best = values.index((max if goal.direction is Direction.MAX else min)(values))
-    return as_metrics({name: each[best] for name, each in history.items() if each})
+    """Return the metrics of a History's best epoch; of the last one if it lacks the goal.
+
+    Those that other epochs have are left out, as with `validation_freq`.
+    """
+    if goal is None or not (values := history.get(goal.metric)):
+        return as_metrics({name: each[-1] for name, each in history.items() if each})
+    best = values.index((max if goal.direction is Direction.MAX else min)(values))
+    alike = {name: each for name, each in history.items() if len(each) == len(values)}
+    return as_metrics({name: each[best] for name, each in alike.items()})
 
 
 def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:
@@ -346,7 +349,7 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
     if metric not in history:
         raise UnknownMetric(unknown_metric(metric, history))
     last = as_metrics({name: values[-1] for name, values in history.items() if values})
-    return last, len(history[metric])
+    return last, max(map(len, history.values()))
 
 
 def save_model(model: Any, directory: Path) -> None:
