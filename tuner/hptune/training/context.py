@@ -480,6 +480,14 @@ def _writable(name: str) -> str:
     return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
+def reportable(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics in a framework's logs as `report` takes them.
+
+    One called `step` is left out: with Lightning, it is the axis of the others.
+    """
+    return {name: value for name, value in as_metrics(logs).items() if name != "step"}
+
+
 def as_number(value: Any) -> float:
     """Return a number, or the only element of an array or tensor, as a float.
 
