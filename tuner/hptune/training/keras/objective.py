@@ -321,7 +321,9 @@ def _read_result(
     history = getattr(result, "history", None)
     if isinstance(history, Mapping) and history:
         log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
-        return last_of_history(history, next(iter(history)) if metric in MEASURED else metric)
+        if metric not in (*history, *MEASURED):
+            raise UnknownMetric(unknown_metric(metric, history))
+        return _best_of(history, None), max(map(len, history.values()))
     raise TypeError(
         f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
         "of model.fit, a number, a dict of metrics, or a list of numbers or dicts"
@@ -329,7 +331,7 @@ def _read_result(
 
 
 def _best_of(history: Mapping[str, Sequence[float]], goal: Goal | None) -> dict[str, float]:
-    """Return the metrics of a History's best epoch; of the last one if it lacks the goal.
+    """Return the metrics of a History's best epoch; of the last one without a goal, or its metric.
 
     Those that other epochs have are left out, as with `validation_freq`.
     """
@@ -338,18 +340,6 @@ def _best_of(history: Mapping[str, Sequence[float]], goal: Goal | None) -> dict[
     best = values.index((max if goal.direction is Direction.MAX else min)(values))
     alike = {name: each for name, each in history.items() if len(each) == len(values)}
     return as_metrics({name: each[best] for name, each in alike.items()})
-
-
-def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:
-    """Return the metrics of the last epoch of a Keras History, and its number, from 1.
-
-    Raises:
-        UnknownMetric: The history has no such metric.
-    """
-    if metric not in history:
-        raise UnknownMetric(unknown_metric(metric, history))
-    last = as_metrics({name: values[-1] for name, values in history.items() if values})
-    return last, max(map(len, history.values()))
 
 
 def save_model(model: Any, directory: Path) -> None:
