@@ -181,6 +181,14 @@ class Tuner:
             raise KeyboardInterrupt(progress + more) from None
         self._show_oracle()
 
+    def reload(self) -> None:
+        """Let the oracle have the trials of the study that exists, as after `search`.
+
+        Raises:
+            NoStudyError: There is none.
+        """
+        self._show_oracle()
+
     def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
         del extended
