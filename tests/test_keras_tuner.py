@@ -183,8 +183,12 @@ CALLS = """
         best = tuner.get_best_hyperparameters()[0]["units"]
         value = tuner.study.best_trial.value
         models = tuner.get_best_models(2)
+        again = kt.Tuner(kt.oracles.RandomSearchOracle(max_trials=2), Model(), **settings)
+        again.reload()
+        reloaded = [each.score for each in again.oracle.get_best_trials()]
         kt.GridSearch(Model(), max_trials=3, overwrite=True, **settings).search([1.0], verbose=0)
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
+                      reloaded == [value],
                       [trial.params["units"] for trial in Study("mine/it").trials]]))
 """
 
@@ -193,7 +197,7 @@ CALLS = """
 def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
-    said, same, warned, mean, units = json.loads(ended.out.splitlines()[-1])
+    said, same, warned, mean, is_reloaded, units = json.loads(ended.out.splitlines()[-1])
     assert "Own.run_trial is not used" in said["run_trial"]
     assert 'batch_size=hp.Int("batch_size"' in said["run_trial"]
     assert "Watching.on_trial_end would not be called" in said["on_"]
@@ -206,7 +210,7 @@ def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     advice = "build(tuner.get_best_hyperparameters(2)[1]).fit("
     assert [advice in each for each in warned if "is left out" in each] == [False, True], warned
     assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
-    assert mean == 2.0, "of three trainings, which add 1, 2 and 3"
+    assert (mean, is_reloaded) == (2.0, True), "of three trainings, which add 1, 2 and 3"
     assert units == [1, 2, 3], "the second search has replaced the first"
 
 
@@ -262,6 +266,15 @@ def test_an_objective_has_the_direction_that_its_name_says(
     of_oracle = SimpleNamespace(name="val_f1_score", direction="min")
     with pytest.warns(UserWarning, match="optimised towards min, as the oracle says"):
         assert keras_tuner._objective(of_oracle) == "val_f1_score:min"
+
+
+@pytest.mark.parametrize("given", [{}, {"batch_size": 16}])
+def test_each_training_of_a_trial_has_its_batch_size(given: dict[str, int]) -> None:
+    trained: list[object] = []
+    model = SimpleNamespace(fit=lambda *_, **keywords: trained.append(keywords["batch_size"]))
+    repeated = keras_tuner._Repeated(SimpleNamespace(build=lambda _: model), 2)
+    repeated.fit(SimpleNamespace(known_values={"batch_size": 8}), model, [1.0], **given)
+    assert trained == [8, 8]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,16 @@ def test_what_was_reported_belongs_to_the_result(
     assert ending.step == step
 
 
+@pytest.mark.parametrize(("returned", "more"), [("None", {}), ('{"size": 4}', {"size": 4.0})])
+def test_a_report_without_the_objective_is_not_the_result(
+    attempts: Attempts, returned: str, more: dict[str, float]
+) -> None:
+    text = OBJECTIVE.replace("    return", "    trial.report(4, size=8)\n    return")
+    ending = attempts.run(text.replace("{returned}", returned)).ending
+    assert dict(ending.metrics) == {"score": 0.5, "loss": 0.5, "memory": 3.0, **more}
+    assert ending.step == 3
+
+
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [

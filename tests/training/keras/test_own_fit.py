@@ -158,6 +158,30 @@ def fit(hp, model, data, callbacks, epochs):
     assert result.ending.metrics["val_loss"] == min(each["val_loss"] for _, each in result.reports)
 
 
+@pytest.mark.parametrize(
+    ("goal", "returned", "callbacks", "expected"),
+    [
+        ("loss", "[history, history]", "callbacks", ({"loss"}, None)),
+        ("val_loss", "[history, history]", "callbacks", ({"val_loss"}, None)),
+        ("val_loss", "history", "None", ({"loss", "val_loss"}, 4)),
+        ("val_loss", "history", "callbacks", ({"loss", "val_loss"}, 4)),
+    ],
+)
+def test_a_fit_that_validates_every_second_epoch(
+    attempts: Attempts, goal: str, returned: str, callbacks: str, expected: tuple[set[str], object]
+) -> None:
+    text = f"""{BUILD}{DATA}
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    history = model.fit(x, y, validation_data=validation, validation_freq=2, epochs=epochs,
+                        callbacks={callbacks})
+    return {returned}
+"""
+    ending = attempts.run(text, epochs=4, objectives=[goal]).ending
+    assert ending.cause is Cause.RETURNED, ending
+    assert (set(ending.metrics), ending.step) == expected
+
+
 def test_a_fit_whose_history_was_taken_for_a_number_says_what_to_name(attempts: Attempts) -> None:
     text = BUILD.replace('OBJECTIVE = "val_loss"', "") + DATA
     text += """

@@ -29,6 +29,24 @@ def test_it_reports_each_epoch_of_each_fit(attempts: Attempts) -> None:
     assert all({"loss", "val_loss"} <= set(metrics) for _, metrics in result.reports)
 
 
+STEP = """
+_LOGS = keras.callbacks.CallbackList.on_epoch_end
+
+def _with_step(callbacks, epoch, logs=None):
+    logs["step"] = 3.0
+    _LOGS(callbacks, epoch, logs)
+
+keras.callbacks.CallbackList.on_epoch_end = _with_step
+"""
+
+
+@pytest.mark.parametrize("training", [OBJECTIVE, ""], ids=["objective", "build_model"])
+def test_a_metric_called_step_is_not_reported(attempts: Attempts, training: str) -> None:
+    result = attempts.run(BUILD + DATA + STEP + training)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert {*result.reports[0][1]} == {"loss", "val_loss"}
+
+
 def test_it_ends_the_training_when_the_trial_is_to_stop(attempts: Attempts) -> None:
     result = attempts.run(BUILD + DATA + OBJECTIVE, halt=(1, Halt.PRUNE), epochs=4)
     assert result.ending.cause is not Cause.RETURNED

@@ -288,12 +288,15 @@ def fit(hp, model, data, callbacks, epochs):
         ("*args, **kwargs", "**kwargs"),
         ("x, y, validation_data, callbacks=None", ""),
         ("x, y, validation_data, callbacks, epochs", ""),
+        ("x, y, of_search, **kwargs", "**kwargs"),
     ],
 )
 def test_a_hypermodel_with_its_own_fit(probe: Any, signature: str, keywords: str) -> None:
     found = probe(f"""
 import keras
 import keras_tuner
+
+FIT = {{"of_search": 1}} if "of_search" in "{signature}" else {{}}
 
 class Mine(keras_tuner.HyperModel):
     def build(self, hp):

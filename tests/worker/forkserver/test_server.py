@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
-from hptune.user_code.model_file import UserCode, save
+from hptune.core.space.space import SearchSpace
+from hptune.user_code.model_file import UserCode, check_path, save
 from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.forkserver import client, orphans, server
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.gpus.machine import Gpus
+from hptune.worker.orders import ProbeOrder
 from nvml import Card, Driver
 
 
@@ -180,3 +182,22 @@ def test_a_server_waits_for_its_own_process_only_and_for_any_of_its_studies(tmp_
         os.close(waker)
         assert os.waitpid(child, 0)[1] == 0
         os.close(awake)
+
+
+@pytest.mark.parametrize("name", ["model.py", "code.py"])  # the latter is one of Python's own
+@pytest.mark.parametrize(
+    "edited", ["def objective(hp", "def objective(hp, trial): return hp.Int('b', 0, 9)"]
+)
+def test_children_run_the_file_as_their_server_imported_it(
+    tmp_path: Path, name: str, edited: str
+) -> None:
+    path = tmp_path / name
+    path.write_text("def objective(hp, trial):\n    return hp.Int('a', 0, 9)\n")
+    served = ForkServer(check_path(path))
+    try:
+        served.wait_ready()
+        path.write_text(edited)
+        found = served.probe(ProbeOrder(served.source, str(tmp_path), str(tmp_path)))
+    finally:
+        served.close()
+    assert [*SearchSpace.from_json(found.space).defaults()] == ["a"]

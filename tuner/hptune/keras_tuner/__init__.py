@@ -181,6 +181,14 @@ class Tuner:
             raise KeyboardInterrupt(progress + more) from None
         self._show_oracle()
 
+    def reload(self) -> None:
+        """Let the oracle have the trials of the study that exists, as after `search`.
+
+        Raises:
+            NoStudyError: There is none.
+        """
+        self._show_oracle()
+
     def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
         del extended
@@ -354,17 +362,13 @@ class _Repeated:
         return self._hypermodel.build(hp)
 
     def fit(self, hp: Any, model: Any, *data: Any, callbacks: Any = (), **keywords: Any) -> Any:
-        from ..training.keras.objective import own_fit
-        from ..user_code.search_arguments import has_own_fit
+        from ..training.keras.objective import call_fit
 
         results = []
         for number in range(self._count):
             trained = model if number == 0 else self.build(hp)
             arguments = {**keywords, "callbacks": copy.deepcopy(list(callbacks))}
-            if has_own_fit(self._hypermodel):
-                results.append(own_fit(self._hypermodel, hp, trained, data, arguments))
-            else:
-                results.append(trained.fit(*data, **arguments))
+            results.append(call_fit(self._hypermodel, hp, trained, data, arguments))
         return results
 
 

@@ -371,10 +371,11 @@ class TrialContext(_Trial):
 
         Args:
             metric: A metric of the result.
-            value: Its value.
+            value: Its value; None for any, if the result does not say it.
         """
         reports = [*self._earlier, *self._reports]
-        same = (report for report in reversed(reports) if report.metrics.get(metric) == value)
+        measured = (report for report in reversed(reports) if metric in report.metrics)
+        same = (report for report in measured if value in (None, report.metrics[metric]))
         return next(same, reports[-1] if reports else None)
 
     def stop_if_told(self) -> None:
@@ -477,6 +478,14 @@ def _writable(name: str) -> str:
     ('val_f1', '\\ud800')
     """
     return name if name.isascii() else name.encode(errors="backslashreplace").decode()
+
+
+def reportable(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics in a framework's logs as `report` takes them.
+
+    One called `step` is left out: with Lightning, it is the axis of the others.
+    """
+    return {name: value for name, value in as_metrics(logs).items() if name != "step"}
 
 
 def as_number(value: Any) -> float:

@@ -71,7 +71,7 @@ def _ending(constants: Mapping[str, Any], trial: TrialContext, result: Any) -> E
     goals = [goal.metric for goal in trial.goals.objectives if goal.metric != ENERGY]
     has_reported = bool(trial.reported) or trial.resumed_from is not None
     returned = read_result(result, name, goals, has_reported=has_reported)
-    counted = trial.metric if trial.metric in returned else name
+    counted = name if name in returned and trial.metric not in returned else trial.metric
     report = trial.report_of(counted, returned.get(counted))
     if report is None:
         # An earlier attempt has made all reports, and they are not on disk.

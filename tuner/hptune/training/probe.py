@@ -50,7 +50,7 @@ from .keras.given_data import (
     fit_arguments,
     sample_shapes,
 )
-from .keras.objective import build, build_variables, load_data, own_fit
+from .keras.objective import build, build_variables, load_data, train
 
 _NOT_A_MISTAKE = (Cause.GIVEN_UP, Cause.PRUNED)
 """What the user's code says by an exception of a configuration that it does not want to train."""
@@ -398,12 +398,7 @@ def _probe_fit(
     with contextlib.suppress(AttributeError):  # not a Keras model
         model.fit = no_keras_training
     try:
-        if code.fit is not None:
-            code.fit(hp, model, data, [NoTraining()], 1)
-        else:
-            arguments, keywords = fit_arguments(data)
-            keywords.update({"epochs": 1, "verbose": 2, "callbacks": [NoTraining()]})
-            own_fit(code.hypermodel, hp, model, arguments, keywords)
+        train(code, hp, model, data, callback=NoTraining(), epochs=1)
     except _TrainingBegins:
         return bool(by_keras), next(iter(by_keras), None)
     except Exception as error:

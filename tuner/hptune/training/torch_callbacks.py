@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from ..core.attempt import Halt
-from .context import as_metrics
+from .context import reportable
 
 _TIMINGS = ("_runtime", "_per_second", "_jit_compilation_time")
 """Endings of what transformers adds to the metrics of an evaluation."""
@@ -88,7 +88,7 @@ def _trainer_callback() -> Any:
             }
             measured = {
                 name: value
-                for name, value in as_metrics(metrics).items()
+                for name, value in reportable(metrics).items()
                 if name != "epoch" and not name.endswith(_TIMINGS)
             }
             self._trial.report(len(evaluated), **measured)
@@ -123,7 +123,7 @@ def _validation_callback(package: str) -> Any:
         def on_validation_end(self, trainer: Any, _module: Any) -> None:
             if not trainer.sanity_checking:
                 self._validations += 1
-                self._trial.report(self._validations, **as_metrics(trainer.callback_metrics))
+                self._trial.report(self._validations, **reportable(trainer.callback_metrics))
                 trainer.should_stop |= self._trial.should_stop()
 
     return ReportingCallback

@@ -89,16 +89,17 @@ def as_trained(source: ObjectiveSource, directory: Path) -> tuple[ObjectiveSourc
         The code; and a warning for the user if it was changed since, else an empty text.
     """
     if source.kind is SourceKind.PICKLE:
-        digests = module_digests(source)
-        changed = [path for path, digest in digests.items() if digest != sha256(path)]
-        words = f"{', '.join(changed)} changed since the study ran; the model may not be the same"
-        return source, words if changed else ""
+        modules = module_digests(source)
+    else:
+        modules = {str(file): sha256(copy) for file, copy in _modules(source, directory).items()}
+    changed = [path for path, digest in modules.items() if digest not in ("", sha256(path))]
+    since = "changed since the study ran"
+    words = [f"{', '.join(changed)} {since}; the model may not be the same"] if changed else []
     copy = copy_of(source, directory)
-    kept = sha256(copy)
-    if not kept or kept == sha256(source.path):
-        return source, ""
-    words = f"{source.path} changed since the study ran; {copy} is used instead"
-    return replace(source, copy=str(copy)), words
+    if source.kind is SourceKind.FILE and sha256(copy) not in ("", sha256(source.path)):
+        words.append(f"{source.path} {since}; {copy} is used instead")
+        source = replace(source, copy=str(copy))
+    return source, "; ".join(words)
 
 
 def changed_constants(source: ObjectiveSource, last: ObjectiveSource, directory: Path) -> list[str]:

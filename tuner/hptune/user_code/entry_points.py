@@ -66,7 +66,8 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
         ModelFileError: There is nothing to tune, or it cannot be called as it is.
     """
     names, file = vars(module), path.name
-    imported = _imported(path, names)
+    tree = getattr(module.__spec__, "loader_state", None) or ast.parse(path.read_bytes())
+    imported = _imported(tree, names)
     own = [name for name in names if name not in imported]
     if asked:
         if asked not in names:
@@ -94,9 +95,9 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
     return EntryPoint(name, first, _made(names[name]), _unused(own, names))
 
 
-def _imported(path: Path, names: Mapping[str, Any]) -> set[str]:
+def _imported(tree: ast.AST, names: Mapping[str, Any]) -> set[str]:
     """Return the names that a file imports at its top level, and does not bind again itself."""
-    found, left = set[str](), list[ast.AST]([ast.parse(path.read_bytes())])
+    found, left = set[str](), [tree]
     while left:
         match node := left.pop():
             case ast.Import() | ast.ImportFrom():

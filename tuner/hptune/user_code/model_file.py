@@ -164,7 +164,6 @@ def load(source: ObjectiveSource) -> UserCode:
         _add_to_main(code)
         return code
     path, read = Path(source.path), Path(source.copy or source.path)
-    refuse_search_at_import(check_syntax(read), path.name)
     module = _import(path, read)
     return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
 
@@ -264,16 +263,21 @@ class _LoaderOfCopy(SourceFileLoader):
 def _import(path: Path, read: Path) -> ModuleType:
     # Under the file's own name, so that objects pickled by reference find their module.
     name = path.stem if read == path else f"hptune_model_{path.stem}_{sha256(read)[:8]}"
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
-        return sys.modules[name]
+    other_name = f"hptune_model_{name}"
+    for each in (name, other_name):
+        if getattr(sys.modules.get(each), "__file__", None) == str(path):
+            return sys.modules[each]
     if name in sys.modules or name in sys.stdlib_module_names:
-        name = f"hptune_model_{path.stem}"
+        name = other_name
+    tree = check_syntax(read)
+    refuse_search_at_import(tree, path.name)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     loader = None if read == path else _LoaderOfCopy(name, path, read)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ModelFileError(f"{path} cannot be imported as Python")
+    spec.loader_state = tree  # the file may be edited once it is imported
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -185,19 +185,15 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
     arguments, keywords = fit_arguments(data)
     keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
     keywords["callbacks"] = [*_callbacks_of(keywords), callback]
-    if has_own_fit(code.hypermodel):
-        resumption = getattr(callback, "resumption", None)
-        return own_fit(
-            code.hypermodel,
-            hp,
-            model,
-            arguments,
-            keywords,
-            has_begun=lambda: resumption is not None and resumption.has_begun,
-        )
-    if "batch_size" in values:
-        keywords["batch_size"] = int(values["batch_size"])
-    return model.fit(*arguments, **keywords)
+    resumption = getattr(callback, "resumption", None)
+    return call_fit(
+        code.hypermodel,
+        hp,
+        model,
+        arguments,
+        keywords,
+        has_begun=lambda: resumption is not None and resumption.has_begun,
+    )
 
 
 def build_variables(model: Any, data: Any) -> None:
@@ -221,7 +217,7 @@ def build_variables(model: Any, data: Any) -> None:
         log.warning("The model cannot be built before its first batch: %s", error)
 
 
-def own_fit(
+def call_fit(
     hypermodel: Any,
     hp: Any,
     model: Any,
@@ -230,9 +226,10 @@ def own_fit(
     *,
     has_begun: Callable[[], bool] = lambda: False,
 ) -> Any:
-    """Call the HyperModel's own `fit` with those of our keywords that it takes.
+    """Call the HyperModel's own `fit` with those of our keywords that it takes, or else Keras's.
 
     KerasTuner passes on the arguments of `search`, so a `fit` need not take `epochs` or `verbose`.
+    Keras's takes a hyperparameter called `batch_size`.
 
     Args:
         hypermodel: The HyperModel.
@@ -245,6 +242,10 @@ def own_fit(
     Raises:
         ModelFileError: It has trained the model, and then passes a keyword twice.
     """
+    if not has_own_fit(hypermodel):
+        if "batch_size" in hp.known_values:
+            keywords = {**keywords, "batch_size": int(hp.known_values["batch_size"])}
+        return model.fit(*arguments, **keywords)
     optional = ("epochs", "verbose")
     takes = inspect.signature(hypermodel.fit).parameters
     if all(name in takes for name in ("x", "y")[: len(arguments)]):  # in any order
@@ -320,7 +321,9 @@ def _read_result(
     history = getattr(result, "history", None)
     if isinstance(history, Mapping) and history:
         log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
-        return last_of_history(history, next(iter(history)) if metric in MEASURED else metric)
+        if metric not in (*history, *MEASURED):
+            raise UnknownMetric(unknown_metric(metric, history))
+        return _best_of(history, None), max(map(len, history.values()))
     raise TypeError(
         f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
         "of model.fit, a number, a dict of metrics, or a list of numbers or dicts"
@@ -328,24 +331,15 @@ def _read_result(
 
 
 def _best_of(history: Mapping[str, Sequence[float]], goal: Goal | None) -> dict[str, float]:
-    """Return the metrics of a History's best epoch; of the last one if it lacks the goal."""
-    values = () if goal is None else history.get(goal.metric, ())
-    best = -1
-    if goal is not None and values:
-        best = values.index((max if goal.direction is Direction.MAX else min)(values))
-    return as_metrics({name: each[best] for name, each in history.items() if each})
+    """Return the metrics of a History's best epoch; of the last one without a goal, or its metric.
 
-
-def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:
-    """Return the metrics of the last epoch of a Keras History, and its number, from 1.
-
-    Raises:
-        UnknownMetric: The history has no such metric.
+    Those that other epochs have are left out, as with `validation_freq`.
     """
-    if metric not in history:
-        raise UnknownMetric(unknown_metric(metric, history))
-    last = as_metrics({name: values[-1] for name, values in history.items() if values})
-    return last, len(history[metric])
+    if goal is None or not (values := history.get(goal.metric)):
+        return as_metrics({name: each[-1] for name, each in history.items() if each})
+    best = values.index((max if goal.direction is Direction.MAX else min)(values))
+    alike = {name: each for name, each in history.items() if len(each) == len(values)}
+    return as_metrics({name: each[best] for name, each in alike.items()})
 
 
 def save_model(model: Any, directory: Path) -> None:

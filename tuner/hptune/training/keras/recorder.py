@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.attempt import USED_UP
 from ...core.goals import MEASURED, unknown_metric
-from ..context import TrialContext, UnknownMetric, as_metrics
+from ..context import TrialContext, UnknownMetric, reportable
 from ..resume.checkpoint import Checkpoints
 from ..resume.model_state import set_weights, weights_of
 from ..resume.resumption import Resumption
@@ -106,7 +106,7 @@ class Recorder:
         """
         self.times.end()
         self.model = model
-        metrics = as_metrics(logs)
+        metrics = reportable(logs)
         self._check_measured(metrics)
         metrics.update(measure(self._trial.goals.metrics, model, self.times))
         # A user's fit may train in two phases; its second one starts from epoch 0 again.

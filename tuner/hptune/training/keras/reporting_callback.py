@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..context import as_metrics
+from ..context import reportable
 
 
 def keras_callback(trial: Any) -> Any:
@@ -50,7 +50,7 @@ def _callback_class() -> Any:
             if self._is_over:  # it was stopped within the epoch; Keras still calls this
                 return
             self._step = max(self._step, epoch) + 1
-            self._trial.report(self._step, **as_metrics(logs or {}))
+            self._trial.report(self._step, **reportable(logs or {}))
             self._stop_if_told()
 
         def _stop_if_told(self) -> None:
