@@ -375,6 +375,22 @@ def test_other_failures_and_any_success_let_the_study_go_on(
     assert not driver.engine.snapshot.stopping
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_pruned_trial_shows_that_the_objective_works(
+    driver: EngineDriver, *, is_resumed: bool
+) -> None:
+    driver.go(20, same_failure_limit=1)
+    driver.report(AttemptId(0, 0), 1, score=0.5)
+    driver.end(AttemptId(0, 0), Ending(Cause.PRUNED))
+    driver.suggest()
+    if is_resumed:
+        driver.open(20, same_failure_limit=1)
+        driver.join()
+    (name,) = driver.running
+    driver.end(name, broken())
+    assert not driver.engine.snapshot.stopping
+
+
 @pytest.mark.parametrize(
     ("trials", "first", "endings", "then"),
     [

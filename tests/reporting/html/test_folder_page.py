@@ -243,6 +243,15 @@ def test_the_best_values_follow_the_ends_of_trials() -> None:
     ]
 
 
+def test_a_repeat_that_was_lucky_is_no_better_value() -> None:
+    of = view({0: (1.0, 0.5), 1: (2.0, 0.9), 2: (3.0, 0.6)})
+    of = replace(
+        of, trials=[*of.trials[:1], replace(of.trials[1], origin="confirm of 0"), of.trials[2]]
+    )
+    panel = comparison({"a": of}, {"a": {}}, now=0.0)
+    assert lines(panel.figures[0])[0]["texts"] == ["a\ntrial 0: 0.5000", "a\ntrial 2: 0.6000"]
+
+
 def test_a_comparison_of_other_hyperparameters_says_so() -> None:
     dropout = SearchSpace((*SPACE, FloatParameter("dropout", 0.0, 1.0)))
     spaces = {"a": SPACE, "b": dropout, "c": None}

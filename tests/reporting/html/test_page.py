@@ -484,11 +484,12 @@ def test_a_metric_may_be_called_as_a_column(window: Browser, tmp_path: Path) -> 
 
 def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:
     """Crosses are not the best so far; far values are at the end of the axis, with their mark."""
-    values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2]
+    values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2, 0.95]
     trials = [
         replace(trial(n, value=value, params={"units": 16 + n}), violation=float(n == 1))
         for n, value in enumerate(values)
     ]
+    trials[-1] = replace(trials[-1], origin="confirm of 11")  # nor are repeats
     (tmp_path / "page.html").write_text(page_text(view(trials, []), []), encoding="utf-8")
     window.open(tmp_path / "page.html")
     figure = window.figure("history")
@@ -503,7 +504,7 @@ def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_pat
     )
     assert low > 0.8, "the others have room"
     assert "breaks a constraint" in figure.locator(".legend").inner_text()
-    assert window.points("history") == 14
+    assert window.points("history") == 15
     (best,) = figure.locator("path[stroke='#1a9850'][fill=none]:not(.legend path)").all()
     steps = (best.get_attribute("d") or "").count("V")
     assert steps == 10  # nine trials are better than all before, and the last is no step

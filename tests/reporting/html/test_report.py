@@ -289,6 +289,13 @@ def test_few_trials_give_no_importance() -> None:
     assert "the most important first" in many["slices"].words
 
 
+def test_repeats_do_not_count_among_the_trials_that_importance_needs() -> None:
+    of = trials_of(*(number / 20 for number in range(20)))
+    repeats = [replace(each, origin="confirm of 0") for each in of.view.trials[15:]]
+    few = replace(of, view=replace(of.view, trials=[*of.view.trials[:15], *repeats]))
+    assert panels_of_page(few)["importance"].words.endswith("are needed, and there are 15.")
+
+
 def test_values_that_do_not_differ_have_no_importance() -> None:
     panels = panels_of_page(trials_of(*[0.5] * 30))
     assert panels["importance"].words == "No importance: the trials do not differ in their values."

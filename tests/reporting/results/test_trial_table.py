@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from fake_study import GOALS, trial
-from hptune import text
+from hptune import keras_tuner, text
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.reporting.results.view import StudyView
+from hptune.study.study import Study
+from stored_study import typical
 
 
 def test_a_stopped_trial_without_all_objectives_stays_in_its_columns() -> None:
@@ -57,3 +62,16 @@ def test_a_better_value_of_a_stopped_trial_that_comes_later_is_explained() -> No
     assert "come first" not in trials_text(worse, ranked(worse), now=0.0)
     alone = [each for each in ranked(of) if each.number == 1]
     assert "come first" not in trials_text(of, alone, now=0.0)
+
+
+def test_models_and_configurations_of_the_best_trials_are_of_different_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(typical(tmp_path / "one"))
+    assert [each.number for each in study.complete_trials] == [2, 4, 0]  # trial 4 repeats 2
+    monkeypatch.setattr(Study, "trial_model", lambda _, number: number)
+    assert study.best_models(3) == [2, 0]
+    monkeypatch.setattr(keras_tuner.Tuner, "study", study)
+    script = object.__new__(keras_tuner.Tuner)
+    assert script.get_best_models(3) == [2, 0]
+    assert len(script.get_best_hyperparameters(9)) == 3  # with that of the pruned trial

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import HptuneError, StudyError, UsageError
 
 if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
+    from ..core.trial import Trial
     from ..study.study import Study
     from ..tuner import Tuner as HptuneTuner
 
@@ -236,7 +237,7 @@ class Tuner:
         are missing.
         """
         study, models = self.study, []
-        for place, trial in enumerate(study.complete_trials[:num_models]):
+        for place, trial in enumerate(self._complete()[:num_models]):
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:
@@ -255,12 +256,17 @@ class Tuner:
 
         Trials that were pruned, which KerasTuner counts as completed, follow the others.
         """
-        from ..reporting.results.trials import ranked
+        from ..reporting.results.trials import configurations
         from ..training.hyperparameters import make_hyperparameters
 
         space = self.study.space.to_json()
-        best = [each for each in ranked(self.study.view()) if each.value is not None][:num_trials]
-        return [make_hyperparameters(space, dict(trial.params)) for trial in best]
+        best = [each for each in configurations(self.study.view()) if each.value is not None]
+        return [make_hyperparameters(space, dict(trial.params)) for trial in best[:num_trials]]
+
+    def _complete(self) -> list[Trial]:
+        from ..reporting.results.trials import configurations
+
+        return configurations(self.study.view(), states=("complete",))
 
     def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
         from ..storage.directory import StudyDirectory
@@ -287,7 +293,7 @@ class Tuner:
         kind, space = _library().engine.trial.Trial, self.study.space.to_json()
         from ..training.hyperparameters import make_hyperparameters
 
-        for trial in self.study.complete_trials:
+        for trial in self._complete():
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
             shown.status, shown.best_step = "COMPLETED", trial.step or 0
             shown.score = trial.value

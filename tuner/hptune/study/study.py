@@ -29,7 +29,7 @@ from ..reporting.exports.source import ExportedStudy
 from ..reporting.html.reports import Reports
 from ..reporting.results.best import best_line
 from ..reporting.results.listing import ListedStudy
-from ..reporting.results.trials import ranked
+from ..reporting.results.trials import configurations, ranked
 from ..reporting.results.view import StudyView
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
@@ -248,7 +248,7 @@ class Study(Reports, Exports):
 
         If a `fit` of the user's own returned the result, the model is as `fit` left it after its
         last epoch. The models of the trials after the best are read from their last checkpoints.
-        A study keeps those of `keep_checkpoints` trials.
+        A study keeps those of `keep_checkpoints` trials. Repeats are no further trials here.
 
         Args:
             count: The number of models; fewer if fewer trials are complete.
@@ -256,7 +256,8 @@ class Study(Reports, Exports):
         Raises:
             StudyError: The model of one of them is not kept.
         """
-        return [self.trial_model(trial.number) for trial in self.complete_trials[:count]]
+        best = configurations(self.view(), states=("complete",))[:count]
+        return [self.trial_model(trial.number) for trial in best]
 
     def trial_model(self, number: int) -> Any:
         """Return the Keras model of one trial, as `best_models` does.

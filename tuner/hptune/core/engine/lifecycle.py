@@ -67,7 +67,10 @@ class Lifecycle:
         self._failures = FailureTally(
             max_failures=config.max_failures,
             same_failure_limit=config.same_failure_limit,
-            any_success=bool(front),
+            any_success=any(
+                each.result.state.is_final and each.result.value is not None
+                for each in self.records
+            ),
             is_resumed=len(self.records) > 0,
         )
         if front:

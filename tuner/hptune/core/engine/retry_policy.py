@@ -209,7 +209,7 @@ class FailureTally:
         max_failures: Number of trials that may fail; None for any number.
         same_failure_limit: The objective is broken if this many first trials fail in the same
             way; 0 for never.
-        any_success: Whether a trial was complete before this run.
+        any_success: Whether a trial was complete or pruned before this run.
         is_resumed: Whether the study had trials before this run.
     """
 

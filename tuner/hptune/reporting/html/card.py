@@ -11,6 +11,7 @@ from ...core.trial import Direction, Trial, TrialState
 from ..results.best import nothing_complete, values_text
 from ..results.notes import note_lines
 from ..results.summary import facts
+from ..results.view import usual
 from .trials import Shown, StudyTrials
 
 _COMPLETE, _PRUNED, _FAILED = "#2f6fde", "#c47b17", "#d23b3b"
@@ -116,11 +117,9 @@ def _limits(values: Sequence[float], direction: Direction) -> tuple[float, float
 
 def _best_so_far(trials: StudyTrials) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
-    for each in trials.of(Shown.COMPLETE):
+    for each in usual(trials.of(Shown.COMPLETE)):
         before = found[-1][1] if found else None
-        if each.value is None or each.violation:
-            continue
-        if trials.direction.better(each.value, before):
+        if each.value is not None and trials.direction.better(each.value, before):
             found.append((each.number, each.value))
     return found
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from ... import text
 from ...core.attempt import Attempt
 from ...core.budget import Device, hours_of
-from ...core.trial import Goal, TrialState
+from ...core.trial import Goal
 from ..results.best import values_text
 from ..results.costs import costs_of_study
-from ..results.view import StudyView
+from ..results.view import StudyView, usual
 from .panel import Figure, Panel, Table
 from .trials import described, is_drawable
 
@@ -124,7 +124,7 @@ def _figure(goal: Goal, over: str, series: Sequence[_Series], *, is_whole: bool 
 
 
 def _improvements(view: StudyView, goal: Goal) -> list[_Best]:
-    """Return the trials that were the best when they ended; none that breaks a constraint."""
+    """Return the trials that were the best when they ended, without repeats: see `usual`."""
     ends: dict[int, float] = {}
     for attempt in view.attempts:
         if attempt.ended_at is not None:
@@ -132,10 +132,10 @@ def _improvements(view: StudyView, goal: Goal) -> list[_Best]:
             ends[number] = max(attempt.ended_at, ends.get(number, 0.0))
     over = [each for each in view.trials if each.state.is_final and each.number in ends]
     over.sort(key=lambda each: (ends[each.number], each.number))
+    numbers = {trial.number for trial in usual(over)}
     found: list[_Best] = []
     for count, trial in enumerate(over, start=1):
-        counts = trial.state is TrialState.COMPLETE and not trial.violation
-        if not counts or trial.value is None or not is_drawable(trial.value):
+        if trial.number not in numbers or trial.value is None or not is_drawable(trial.value):
             continue
         if goal.direction.better(trial.value, found[-1].value if found else None):
             found.append(_Best(trial.number, trial.value, count, ends[trial.number]))

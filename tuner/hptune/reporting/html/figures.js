@@ -68,7 +68,7 @@ window.hptuneFigures ??= (() => {
     const { metric } = chosen, color = colours(study, chosen, trials);
     const best = [];
     if (study.direction[metric]) {
-      for (const each of trials.filter(each => each.s === "complete" && !isInfeasible(each))) {
+      for (const each of trials.filter(each => each.s === "complete" && !isInfeasible(each) && each.confirms === undefined)) {
         const value = each.v[metric];
         if (!best.length || isBetter(study, metric, value, best.at(-1)[1])) best.push([each.n, value]);
       }

@@ -22,7 +22,7 @@ from ..results.answers import answers
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.evidence import Answer
 from ..results.summary import resume_command, state_without_master
-from ..results.trials import order_text, ranked
+from ..results.trials import configurations, order_text
 from ..results.view import StudyView
 from . import run_figures, search_figures
 from .headline import headline
@@ -260,8 +260,8 @@ def _behind(trials: StudyTrials, best: Trial, most: int) -> Table | None:
     view = trials.view
     complete = [
         each
-        for each in ranked(view, states=("complete",))
-        if each != best and each.confirms is None and each.value is not None
+        for each in configurations(view, states=("complete",))
+        if each != best and each.value is not None
     ]
     rows, shown = [], text.shown_params(best)
     for each in complete[:most]:

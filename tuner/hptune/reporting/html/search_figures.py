@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ... import text
 from ...core.kinds import enumerated
 from ..results.evidence import Answer
-from ..results.importance import MIN_TRIALS, Importance, leaders
+from ..results.importance import MIN_TRIALS, Importance, leaders, results_of
 from ..results.rungs import RungAgreement, rung_agreements, stopped_at
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
 from .trials import Shown, StudyTrials, described, is_drawable
@@ -92,7 +92,7 @@ def importance(trials: StudyTrials) -> Panel | None:
     if not trials.parameters:
         return None
     if not found:
-        count = len(trials.of(Shown.ALL))
+        count = len(results_of(trials.of(Shown.ALL)))
         words = (
             f"No importance yet: at least {MIN_TRIALS} trials with a value are needed, and "
             f"there are {count}."

@@ -20,7 +20,7 @@ from .evidence import NONE, Answer, evident
 from .failures import in_common
 from .importance import Importance, estimated, leaders, results_of
 from .rungs import misleading_answer, tie_answer, trusted_answer
-from .view import StudyView
+from .view import StudyView, usual
 
 _LEAST_COMPLETE = 20
 """Complete trials from which on it is told whether noise chose the best."""
@@ -121,12 +121,7 @@ def _last_better(view: StudyView, now: float) -> Answer:
 
 def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
     """Return the trials that tell something of the space, the best by the first objective first."""
-    complete = [
-        trial
-        for trial in trials
-        if trial.state is TrialState.COMPLETE and trial.value is not None
-        if trial.confirms is None and not trial.violation and math.isfinite(trial.value)
-    ]
+    complete = [trial for trial in usual(trials) if math.isfinite(trial.value or 0.0)]
     return sorted(complete, key=lambda trial: direction.sign * (trial.value or 0.0))
 
 

@@ -14,7 +14,7 @@ from ...core.attempt import ReportedValue
 from ...core.pruner import is_exempt
 from ...core.trial import TrialState
 from .evidence import ERRORS, NONE, Answer, tail
-from .view import StudyView
+from .view import StudyView, usual
 
 LEAST_TRIALS = 8
 """Exempt trials that a rank correlation needs: with fewer, hardly any is evident."""
@@ -187,12 +187,7 @@ def rung_agreements(view: StudyView) -> list[RungAgreement]:
     Other complete trials passed the rungs. They are the best there and differ less than all trials
     do, so their ranks hardly agree with those at the end, however good the rungs are.
     """
-    exempt = [
-        trial
-        for trial in view.trials
-        if trial.state is TrialState.COMPLETE and trial.value is not None
-        if is_exempt(trial.number) and trial.confirms is None and not trial.violation
-    ]
+    exempt = [trial for trial in usual(view.trials) if is_exempt(trial.number)]
     found = []
     for rung in sorted({rung for trial in exempt for rung in trial.rungs}):
         pairs = [

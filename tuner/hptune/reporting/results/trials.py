@@ -55,6 +55,17 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
     return sorted(chosen, key=key)
 
 
+def configurations(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
+    """Return the trials, the best first, without repeats; but one may stand for the best trial."""
+    again = {trial.confirms for trial in view.front}
+    front = {trial.number for trial in view.front}
+    return [
+        trial
+        for trial in ranked(view, states=states)
+        if trial.number in front or (trial.confirms is None and trial.number not in again)
+    ]
+
+
 def trials_text(
     view: StudyView, trials: Sequence[Trial], *, now: float, width: int | None = None
 ) -> str:

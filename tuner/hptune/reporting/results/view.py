@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -383,3 +383,13 @@ class StudyView:
                 reason = text.shorten(text.without_numbers(trial.reason), text.FAILURE_CHARACTERS)
                 groups.setdefault(reason, []).append(trial)
         return [FailureGroup(group) for group in sorted(groups.values(), key=len, reverse=True)]
+
+
+def usual(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the complete trials that keep the constraints and train no other one's again."""
+    return [
+        trial
+        for trial in trials
+        if trial.state is TrialState.COMPLETE and trial.value is not None
+        if trial.confirms is None and not trial.violation
+    ]
