@@ -64,6 +64,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         (["import", "DIR"], ["No such command 'import'", "--warm-start SOURCE"]),
         (["watch", "DIR"], ["No such command 'watch'", "`hptune status --watch`"]),
         (["ls"], ["No such command 'ls'", "`hptune list`"]),
+        (["good.py"], ["No such command 'good.py'. Did you mean 'hptune run good.py'?"]),
         (["reprot"], ["No such command 'reprot'. Did you mean 'report'?"]),
         ([*RUN, "--epoch", "3"], ["No such option --epoch. Did you mean --epochs?"]),
         ([*RUN, "--memory", "3GB"], ["Did you mean --memory-per-trial?"]),
