@@ -73,7 +73,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--try", "@no.csv"], ["no.csv cannot be read"]),
         ([*RUN, "--objective", "loss:down"], ["'down'", "loss:min", "loss:max"]),
         ([*RUN, "--objective", ":max"], ["':max'", "names no metric"]),
-        ([*RUN, "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
+        ([*RUN, "--objective", "a:min", "--objective", "a:max"], ["the objective gives a twice"]),
         ([*RUN, "--constraint", "params=2e6"], ["'params=2e6'", "<="]),
         ([*RUN, "--constraint", "<3"], ["'<3'", "'params<2e6'"]),
         ([*RUN, "--constraint", "params<nan"], ["'params<nan'", "'params<2e6'"]),
