@@ -123,6 +123,8 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--warm-start", "a" * 300], ["aaa", "File name too long"]),
         ([*RUN, "--file-limit", "9" * 400], ["--file-limit is 999", "4GB or 512MiB"]),
         (["stop", "nowhere"], ["no study"]),
+        (["stop", "nowhere", "1"], ["1 is given beside DIR; use --trial 1"]),
+        (["best", "nowhere", "3"], ["3 is given beside DIR; use `hptune show DIR 3`"]),
         (["export", "nowhere", "--format", "xml"], ["'xml'", "csv, json, parquet, optuna"]),
         (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
         (["worker", "tls://127.0.0.1:x"], ["tls://127.0.0.1:x"]),
