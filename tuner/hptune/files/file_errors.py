@@ -83,7 +83,7 @@ def storage_full(path: Path, what: str) -> StorageFullError:
             remedy = "Have its owner allow it (`chmod -R go+rX`)"
         case errno.EACCES | errno.EPERM:
             found = f"this user may not write to {shlex.quote(str(folder))}"
-            remedy = "Make it writable"
+            remedy = "Make it writable, which only its owner may do"
         case number if number in _OF_SERVER:
             found = f"the file system {mount} does not answer ({os.strerror(number)})"
             remedy = "See that this machine reaches its server"
