@@ -225,6 +225,7 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         ),
         (RETURNS.format("{'loss': 'low'}"), ["returned {'loss': 'low'}; allowed are a number"]),
         (RETURNS.format("10**400"), ["objective() returned 1000", "allowed are a number"]),
+        (RETURNS.format("None"), ["returned None;", "or nothing after trial.report(step, …)"]),
         (RETURNS.format("'x' * 9999"), ["characters left out]", "allowed are a number"]),
     ],
     ids=[
@@ -239,6 +240,7 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         "array",
         "texts",
         "large",
+        "nothing",
         "long",
     ],
 )
