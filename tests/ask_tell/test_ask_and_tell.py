@@ -291,7 +291,7 @@ def test_a_trial_is_told_once(path: Path) -> None:
     trial = study.ask()
     study.tell(trial, loss=0.5)
     for again in (trial, 0, "0.0"):
-        with pytest.raises(TrialOverError, match=r"trial 0 is COMPLETE with 0\.5 already"):
+        with pytest.raises(TrialOverError, match=r"trial 0 is complete with 0\.5 already"):
             study.tell(again, loss=0.4)
     with pytest.raises(TrialOverError):
         trial.report(2, loss=0.1)

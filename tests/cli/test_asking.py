@@ -67,12 +67,12 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
     )  # fmt: skip
     assert cli("note", study, "--trial", 7, "x").code == 2
     waiting = cli("stop", study, "--trial", 2)
-    assert (waiting.code, waiting.out) == (0, "Trial 2 is PRUNED: no value\n")
+    assert (waiting.code, waiting.out) == (0, "Trial 2 is pruned: no value\n")
     stopped = cli("stop", study, "--trial", 0)
     assert stopped.code == 0
-    assert stopped.out.startswith("Trial 0 is PRUNED: score 0.")
+    assert stopped.out.startswith("Trial 0 is pruned: score 0.")
     again = cli("stop", study, "--trial", 0)
-    assert (again.code, "trial 0 is PRUNED; only one that runs, waits" in again.err) == (2, True)
+    assert (again.code, "trial 0 is pruned; only one that runs, waits" in again.err) == (2, True)
     assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING", "PRUNED"]
     resumed = cli("resume", study)
     assert (resumed.code, resumed.out) == (0, "The study is resumed: new trials start again\n")

@@ -38,6 +38,14 @@ def test_a_full_disk_is_one_message(study: Path, arguments: tuple[str, ...]) -> 
     assert ended.stderr == "Error: the output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_so_is_a_place_on_a_full_disk(cli: InProcess, study: Path, command: str) -> None:
+    place = cli.directory / ("full.csv" if command == "export" else "full.md")
+    place.symlink_to("/dev/full")
+    ended = cli(command, study, "-o", place)
+    assert (ended.code, "No space left on device; name another place" in ended.err) == (1, True)
+
+
 def test_closed_streams_are_no_error_and_no_file_takes_their_place(study: Path) -> None:
     before = (study / "study.db").read_bytes()
     for command, *options in (("status",), ("export",), ("report", "-o", study / "report.md")):

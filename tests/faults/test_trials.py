@@ -102,7 +102,8 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
         "large step": "ValueError: the step is 9223372036854775808; allowed are 0 to 2**63 - 1",
         "large error": "ValueError: \\udc80\\0" + "x" * 298,
         "returns text": "objective() returned 'good'; allowed are a number, a dict of metrics "
-        "such as {'value': 0.93}, or a list of them, whose mean is taken",
+        "such as {'value': 0.93}, a list of them, whose mean is taken, or nothing after "
+        "trial.report(step, …)",
     }
     assert {trial["state"] for way, trial in found.items() if way in reasons} == {"FAILED"}
     assert "line " in found["raises"]["detail"]

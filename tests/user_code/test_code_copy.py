@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hptune.user_code.code_copy import as_trained, keep_copy, keep_modules
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, sha256
 from hptune.user_code.pickling import write_pickle
+from hptune.user_code.source import ObjectiveSource, SourceKind
 
 
 @pytest.mark.parametrize("kind", [SourceKind.FILE, SourceKind.PICKLE])

@@ -37,6 +37,20 @@ def test_a_stopped_trial_without_all_objectives_stays_in_its_columns() -> None:
     assert [row[-1] for row in rows] == ["1", "2"]
 
 
+def test_without_room_a_column_that_says_the_same_of_all_trials_is_left_out() -> None:
+    params = {f"rate_{each}": 0.25 for each in range(4)}
+    many = [trial(each, value=0.5, params=params) for each in range(2)]
+    many.append(trial(2, TrialState.PRUNED, value=0.25, params=params))
+    of = StudyView("studies/one", "random", GOALS, 3, many)
+    head, *rows = trials_text(of, ranked(of), now=0.0, width=80).splitlines()
+    assert head.split() == ["trial", "state", "val_accuracy", *params]
+    assert (max(map(len, rows)) <= 80, len(rows)) == (True, 3)
+    head, *_ = trials_text(of, ranked(of)[:2], now=0.0, width=60).splitlines()
+    assert head.split() == ["trial", "val_accuracy", *params], "values are never left out"
+    head, *_ = trials_text(of, ranked(of)[:1], now=0.0, width=60).splitlines()
+    assert head.split()[:3] == ["trial", "state", "val_accuracy"], "of one trial, all is shown"
+
+
 def test_a_better_value_of_one_training_that_comes_later_is_explained() -> None:
     lucky, steady = trial(0, value=0.9547), trial(1, value=0.93)
     again = [

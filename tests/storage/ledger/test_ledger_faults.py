@@ -67,7 +67,7 @@ def test_a_ledger_that_finds_no_room_leaves_no_study(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:
-        with directory.acquire(), pytest.raises(StorageFullError):
+        with directory.acquire(), pytest.raises(StorageFullError, match=r"8192 bytes.*ulimit -f"):
             Ledger.create(directory, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

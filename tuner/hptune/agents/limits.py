@@ -189,7 +189,8 @@ def read_limits(file: Path) -> Limits:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"--limits is {file}, which cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--limits is {file}, which cannot be read: {reason}") from error
     known = {each.name: each for each in fields(Limits)}
     if unknown := table.keys() - known.keys():
         raise UsageError(f"{file} has {min(unknown)!r}; {_allowed(known)}")

@@ -77,7 +77,7 @@ def _why_over(study: FollowedStudy, name: AttemptId) -> str:
     trial = known_trial(study, name.trial)
     if trial.state.is_final:
         value = "" if trial.value is None else f" with {trial.value:.6g}"
-        return f"trial {trial.number} is {trial.state}{value} already; a trial is told once"
+        return f"trial {trial.number} is {trial.state.lower()}{value} already; a trial is told once"
     attempts = {each.id: each.reason for each in LedgerReader(study.past.directory).attempts()}
     ended = f"attempt {name} is over: {attempts.get(name) or 'it was never asked for'}"
     if trial.state is TrialState.RUNNING:

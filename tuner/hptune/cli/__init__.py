@@ -96,7 +96,10 @@ class Commands(click.Group):
         found = super().get_command(ctx, cmd_name)
         # click lists those that may be meant by the alphabet.
         if found is None and not ctx.resilient_parsing and not cmd_name.startswith("-"):
-            ctx.fail(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, self.commands)}")
+            is_file = cmd_name.endswith(".py") or Path(cmd_name).is_file()
+            hint = f" Did you mean 'hptune run {cmd_name}'?" if is_file else ""
+            hint = hint or did_you_mean(cmd_name, self.commands)
+            ctx.fail(f"No such command {cmd_name!r}.{hint}")
         return found
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -136,15 +136,14 @@ def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None
     while not (trial := results.trial(number)).state.is_final:
         if time.monotonic() > deadline:
             raise StudyError(
-                f"trial {number} was told to stop, but is {trial.state} after {wait_seconds:g} "
-                "seconds. "
-                f"See `hptune log {study} {number}`"
+                f"trial {number} was told to stop, but is {trial.state.lower()} after "
+                f"{wait_seconds:g} seconds. See `hptune log {study} {number}`"
             )
         time.sleep(_POLL_SECONDS)
     metric = text.clean(results.goal.metric)
     value = "no value" if trial.value is None else f"{metric} {text.measured(trial.value)}"
     step = "" if trial.step is None else f" at step {trial.step}"
-    echo(f"Trial {number} is {trial.state}: {value}{step}")
+    echo(f"Trial {number} is {trial.state.lower()}: {value}{step}")
 
 
 def what_next(directory: StudyDirectory) -> str:

@@ -127,13 +127,21 @@ def path_option(
     return option_in(section, *names, **shape)
 
 
+_OF_A_TRIAL = {"best": "`hptune show DIR {}`", "stop": "--trial {}"}
+"""What takes the number of a trial, by the commands that have been given one without an option."""
+
+
 class OptionsOnce(click.Command):
     """A command that refuses a second value of an option that takes one: none is lost silently."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments."""
         given: set[click.Parameter] = set()
-        for param in self.make_parser(ctx).parse_args([*args])[2]:
+        _, left, params = self.make_parser(ctx).parse_args([*args])
+        meant = _OF_A_TRIAL.get(self.name or "")
+        if meant and left and left[0].isdecimal() and not ctx.resilient_parsing:
+            raise UsageError(f"{left[0]} is given beside DIR; use {meant.format(left[0])}")
+        for param in params:
             takes_one = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
             if takes_one and param in given and not ctx.resilient_parsing:
                 raise UsageError(f"{param.opts[-1]} is given twice; it takes one value")

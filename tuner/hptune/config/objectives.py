@@ -17,6 +17,7 @@ from ..core.goals import (
     Goals,
     metric_meant,
 )
+from ..core.kinds import named_once
 from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
@@ -97,9 +98,7 @@ def check_objectives(objectives: Sequence[str], constraints: Sequence[str]) -> N
     Raises:
         UsageError: One is not valid, is named twice, or cannot be the first.
     """
-    metrics = [read_objective(objective)[0] for objective in objectives]
-    if len(set(metrics)) < len(metrics):
-        raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
+    metrics = [*named_once(map(read_objective, objectives), "the objective")]
     if ENERGY in metrics[:1]:
         raise UsageError(
             f"{ENERGY} is known when a trial ends, and the first objective judges its epochs; name "

@@ -9,6 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 
 from ..errors import StorageFullError, StudyError
 from .filesystem import mount_of
@@ -82,10 +83,13 @@ def storage_full(path: Path, what: str) -> StorageFullError:
             remedy = "Have its owner allow it (`chmod -R go+rX`)"
         case errno.EACCES | errno.EPERM:
             found = f"this user may not write to {shlex.quote(str(folder))}"
-            remedy = "Make it writable"
+            remedy = "Make it writable, which only its owner may do"
         case number if number in _OF_SERVER:
             found = f"the file system {mount} does not answer ({os.strerror(number)})"
             remedy = "See that this machine reaches its server"
+        case None | errno.EFBIG if (most := getrlimit(RLIMIT_FSIZE)[0]) != RLIM_INFINITY:
+            found = f"{what}, and this process may write no file of more than {most} bytes"
+            remedy = "Raise that limit (`ulimit -f`), or check space and quota"
         case _:
             found = what
             remedy = f"Check space, quota and rights on the file system {mount}"

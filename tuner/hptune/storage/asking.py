@@ -185,7 +185,8 @@ def check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
     state = check_exists(number, trials).state
     if state.is_final:
         raise UsageError(
-            f"trial {number} is {state}; only one that runs, waits or is paused can be stopped"
+            f"trial {number} is {state.lower()}; only one that runs, waits or is paused can be "
+            "stopped"
         )
 
 

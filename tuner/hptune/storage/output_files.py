@@ -6,13 +6,14 @@ file: what is written through it would replace a file of the user's.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 from pathlib import Path
 
 from .. import text
-from ..errors import UsageError
+from ..errors import DISK_FULL, HptuneError, StorageFullError, UsageError
 from ..files.ownership import is_foreign, user_name
 
 _MARK_BYTES = 1_000
@@ -26,6 +27,7 @@ def write_output(path: Path, contents: bytes) -> None:
 
     Raises:
         UsageError: It is a link that another user made, or cannot be written.
+        StorageFullError: There is no space for it.
     """
     try:
         check_links(path)
@@ -34,7 +36,7 @@ def write_output(path: Path, contents: bytes) -> None:
         else:
             _replace(path.resolve(), contents)
     except OSError as error:
-        raise _unwritable(path, error.strerror) from error
+        raise unwritable(path, error) from error
 
 
 def write_beside_study(path: Path, contents: bytes, *, mark: bytes) -> None:
@@ -48,6 +50,7 @@ def write_beside_study(path: Path, contents: bytes, *, mark: bytes) -> None:
     Raises:
         UsageError: The directory belongs to another user, something else has this name, or it
             cannot be written.
+        StorageFullError: There is no space for it.
     """
     check_unnamed(path)
     try:
@@ -55,7 +58,7 @@ def write_beside_study(path: Path, contents: bytes, *, mark: bytes) -> None:
             raise _refusal(path, "not a file that hptune made")
         _replace(path, contents)
     except OSError as error:
-        raise _unwritable(path, error.strerror) from error
+        raise unwritable(path, error) from error
 
 
 def check_unnamed(path: Path) -> None:
@@ -115,5 +118,8 @@ def _refusal(path: Path, found: str) -> UsageError:
     )
 
 
-def _unwritable(path: Path, why: str | None) -> UsageError:
-    return UsageError(f"{text.path(path)} cannot be written: {why}; name another place with -o")
+def unwritable(path: Path, error: OSError) -> HptuneError:
+    """Return the error for a place that cannot be written."""
+    kind = StorageFullError if error.errno in (*DISK_FULL, errno.EFBIG) else UsageError
+    found = f"{text.path(path)} cannot be written: {error.strerror}"
+    return kind(f"{found}; name another place with -o")

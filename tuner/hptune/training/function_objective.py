@@ -134,7 +134,7 @@ def read_result(
     if metrics is None or not (metrics or has_reported):
         raise ModelFileError(
             f"objective() returned {storable(repr(result), _MOST_CHARACTERS)}; allowed are "
-            f"a number, a dict of metrics such as {{{name!r}: 0.93}}, or a list of them, whose "
-            "mean is taken"
+            f"a number, a dict of metrics such as {{{name!r}: 0.93}}, a list of them, whose mean "
+            "is taken, or nothing after trial.report(step, …)"
         )
     return metrics

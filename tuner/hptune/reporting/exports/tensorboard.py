@@ -15,6 +15,7 @@ from ... import text
 from ...core.space.space import FloatParameter, IntParameter, Parameter
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError
+from ...storage.output_files import unwritable
 from .source import RESULT, ExportedStudy, Written
 
 _FILE = "events.out.tfevents.0.hptune"
@@ -44,6 +45,7 @@ def write(study: ExportedStudy, place: str) -> Written:
 
     Raises:
         UsageError: The folder holds something else, or cannot be written.
+        StorageFullError: There is no space for it.
     """
     if "://" in place:
         raise UsageError(f"{place} is a URL; TensorBoard's files are written to a folder")
@@ -56,7 +58,7 @@ def write(study: ExportedStudy, place: str) -> Written:
             run.mkdir()
             _write_trial(study, trial, run / _FILE)
     except OSError as error:
-        raise UsageError(f"{text.path(folder)} cannot be written: {error.strerror}") from error
+        raise unwritable(folder, error) from error
     return Written(str(folder), f"tensorboard --logdir {text.path(folder)}")
 
 

@@ -146,10 +146,15 @@ def _with_params(
         for shown in map(text.shown_params, trials)
     ]
     left = ("state", "origin", *(name for name in names if name not in numeric))
-    columns = zip(rows, cells, ["", *notes], strict=True)
-    lines = table([(*row, *more, note) for row, more, note in columns], left=left, width=width)
-    if width is None or max(map(len, lines)) <= width:
-        return lines
+    # Where there is no room, a column that says the same of all trials is left out.
+    kept = {"trial", *(text.clean(goal.metric) for goal in view.goals.objectives)}
+    by_column = [of for of in zip(*rows, strict=True) if of[0] in kept or {*of[2:]} != {of[1]}]
+    fewer = [*zip(*by_column, strict=True)]
+    for shown in rows, fewer:
+        columns = zip(shown, cells, ["", *notes], strict=True)
+        lines = table([(*row, *more, note) for row, more, note in columns], left=left, width=width)
+        if width is None or max(map(len, lines)) <= width:
+            return lines
     words = [
         " | ".join(
             part for part in (" ".join(text.assignments(text.shown_params(trial))), note) if part
@@ -157,7 +162,7 @@ def _with_params(
         for trial, note in zip(trials, notes, strict=True)
     ]
     last = ["hyperparameters", *words]
-    joined = [(*row, word) for row, word in zip(rows, last, strict=True)]
+    joined = [(*row, word) for row, word in zip(fewer, last, strict=True)]
     return table(joined, left=left[:2], width=width)
 
 

@@ -363,4 +363,4 @@ def _words(trial: _Comparable | None) -> str:
         return "does not exist"
     state, attempts, value, _ = trial
     result = "" if value is None else f" with {value:.6g}"
-    return f"is {state}{result} after {attempts} attempt{'s' * (attempts != 1)}"
+    return f"is {state.lower()}{result} after {attempts} attempt{'s' * (attempts != 1)}"
