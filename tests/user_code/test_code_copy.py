@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hptune.user_code.code_copy import as_trained, keep_copy, keep_modules
+from hptune.user_code.model_file import sha256
 from hptune.user_code.pickling import write_pickle
 from hptune.user_code.source import ObjectiveSource, SourceKind
 
