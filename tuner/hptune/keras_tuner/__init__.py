@@ -237,7 +237,7 @@ class Tuner:
         are missing.
         """
         study, models = self.study, []
-        for place, trial in enumerate(self._complete()[:num_models]):
+        for place, trial in enumerate(self._best("complete")[:num_models]):
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:
@@ -256,17 +256,16 @@ class Tuner:
 
         Trials that were pruned, which KerasTuner counts as completed, follow the others.
         """
-        from ..reporting.results.trials import configurations
         from ..training.hyperparameters import make_hyperparameters
 
         space = self.study.space.to_json()
-        best = [each for each in configurations(self.study.view()) if each.value is not None]
+        best = [each for each in self._best() if each.value is not None]
         return [make_hyperparameters(space, dict(trial.params)) for trial in best[:num_trials]]
 
-    def _complete(self) -> list[Trial]:
+    def _best(self, *states: str) -> list[Trial]:
         from ..reporting.results.trials import configurations
 
-        return configurations(self.study.view(), states=("complete",))
+        return configurations(self.study.view(), states=states)
 
     def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
         from ..storage.directory import StudyDirectory
@@ -293,7 +292,7 @@ class Tuner:
         kind, space = _library().engine.trial.Trial, self.study.space.to_json()
         from ..training.hyperparameters import make_hyperparameters
 
-        for trial in self._complete():
+        for trial in self._best("complete"):
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
             shown.status, shown.best_step = "COMPLETED", trial.step or 0
             shown.score = trial.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..config.plugins import pruner_maker
 from ..core.engine.engine import Engine
@@ -55,13 +55,7 @@ class Replayed:
         return {
             "same": self.same,
             "not_of_the_search": self.others,
-            "difference": None
-            if found is None
-            else {
-                "trial": found.trial,
-                "recorded": None if found.recorded is None else dict(found.recorded),
-                "again": None if found.again is None else dict(found.again),
-            },
+            "difference": None if found is None else asdict(found),
         }
 
     def text(self) -> str:

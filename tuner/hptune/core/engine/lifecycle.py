@@ -67,10 +67,7 @@ class Lifecycle:
         self._failures = FailureTally(
             max_failures=config.max_failures,
             same_failure_limit=config.same_failure_limit,
-            any_success=any(
-                each.result.state.is_final and each.result.value is not None
-                for each in self.records
-            ),
+            any_success=any(r.result.state.is_final and r.result.values for r in self.records),
             is_resumed=len(self.records) > 0,
         )
         if front:

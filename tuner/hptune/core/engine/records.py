@@ -113,9 +113,7 @@ class TrialRecord:
     @property
     def result(self) -> Trial:
         """The trial as samplers know it: while it trains on, it has the result that it had."""
-        if self.before is None:
-            return self.trial
-        return replace(self.trial, state=TrialState.COMPLETE)
+        return replace(self.trial, state=TrialState.COMPLETE) if self.before else self.trial
 
     @property
     def story(self) -> tuple[str, ...]:

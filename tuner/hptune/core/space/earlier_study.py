@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from ..trial import Direction, Params, ParamValue
 from .completion import opening_value
-from .enumeration import is_open
-from .space import SearchSpace
+from .space import Parameter, SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +86,9 @@ class EarlierStudy:
 
 
 def _translated(params: Params, space: SearchSpace) -> Params | None:
-    chosen: dict[str, ParamValue] = {}
-    for parameter in space:
-        if not is_open(parameter, chosen):
-            continue
-        if parameter.name not in params:
-            chosen[parameter.name] = opening_value(parameter)
-        elif parameter.explain(params[parameter.name]):
-            return None
-        else:
-            chosen[parameter.name] = parameter.canonical(params[parameter.name])
-    return chosen
+    def value_of(parameter: Parameter) -> ParamValue:
+        name = parameter.name
+        return parameter.canonical(params[name]) if name in params else opening_value(parameter)
+
+    chosen = space.configure(value_of)
+    return chosen if space.contains(chosen) else None

@@ -121,8 +121,7 @@ def _last_better(view: StudyView, now: float) -> Answer:
 
 def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
     """Return the trials that tell something of the space, the best by the first objective first."""
-    complete = [trial for trial in usual(trials) if math.isfinite(trial.value or 0.0)]
-    return sorted(complete, key=lambda trial: direction.sign * (trial.value or 0.0))
+    return sorted(usual(trials), key=lambda trial: direction.sign * (trial.value or 0.0))
 
 
 def _noise(view: StudyView, complete: Sequence[Trial]) -> str:

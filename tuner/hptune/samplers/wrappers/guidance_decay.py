@@ -28,11 +28,11 @@ class GuidanceDecay(Sampler):
         self._guided = guided
         self._plain = plain
         self._complete: set[int] = set()
-        self._latest: tuple[tuple[int, ...], list[Suggestion]] = ((), [])
+        self._answers: dict[tuple[int, ...], list[Suggestion]] = {}
 
     def tell(self, trial: Trial) -> None:
         """Tell both samplers."""
-        self._latest = ((), [])
+        self._answers.clear()
         if trial.state is TrialState.COMPLETE and trial.number >= 0:
             self._complete.add(trial.number)
         self._guided.tell(trial)
@@ -41,10 +41,10 @@ class GuidanceDecay(Sampler):
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """Return one sampler's suggestion for each number, and tell it to the other sampler."""
         asked = tuple(numbers)
-        if asked != self._latest[0]:
+        if asked not in self._answers:
             # A repeated question must not be answered again: the samplers were told since.
-            self._latest = (asked, self._suggest_all(asked))
-        return list(self._latest[1])
+            self._answers[asked] = self._suggest_all(asked)
+        return list(self._answers[asked])
 
     def _suggest_all(self, numbers: Sequence[int]) -> list[Suggestion]:
         weight = _HALF_WEIGHT_TRIALS / (_HALF_WEIGHT_TRIALS + len(self._complete))
