@@ -170,6 +170,5 @@ class TrialQueue:
             if is_next and cluster_state.could_hold(wanted, at + soon):
                 self._blocked, self._first_blocked = (wanted, avoid), number
                 self.reserve(cluster_state, at + soon)
-        if self._blocked is None:
-            cluster_state.release()
+        self.reserve(cluster_state, at)
         return None
