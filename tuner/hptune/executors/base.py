@@ -109,7 +109,8 @@ class Executor(abc.ABC):
     def drain(self, worker: str, reason: str) -> None:  # noqa: B027 - few need it
         """Have a worker take no more attempts, and report `WorkerLeaving`. May be repeated.
 
-        Its attempts run to their end. Executors that own their workers ignore the call.
+        Its attempts run to their end, but for those of several workers, which the engine stops.
+        Executors that own their workers ignore the call.
 
         Args:
             worker: Its name.
