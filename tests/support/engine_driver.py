@@ -188,6 +188,7 @@ class EngineDriver:
     def leave(self, worker: str = "w", reason: str = "gone") -> list[Command]:
         """Lose a worker; an attempt with ranks on other workers is over when it has ended."""
         self.workers.pop(worker, None)
+        self.leaving.discard(worker)
         for name, held in list(self.running.items()):
             if not any(each in self.workers for each in held.workers):
                 del self.running[name]
