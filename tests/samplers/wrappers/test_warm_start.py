@@ -260,7 +260,6 @@ def test_asked_again_a_guided_search_says_the_same_until_it_is_told_something() 
     sampler = make_sampler("tpe", options(0, [earlier(BRANIN, branin)]))
     searched(sampler, branin, range(12))  # both, the guided one and its twin, have a say
     first = sampler.ask(range(12, 24))
-    sampler.ask([24])
     assert sampler.ask(range(12, 24)) == first
     sampler.tell(waiting(12, first[0]))
     assert sampler.ask(range(13, 24)) != first

@@ -48,7 +48,7 @@ class EarlyStopping:
         for record in records:
             if record.trial.confirms is not None:
                 continue
-            for step in self._steps_to_repeat(record):
+            for step in self._steps_to_repeat(record) if record.improvements else ():
                 self._pruner.report(record.trial.number, step, record.best_by(step))
             if record.trial.state is not TrialState.PAUSED:
                 self._pruner.moved(record.trial.number, record.trial.state)
@@ -66,8 +66,6 @@ class EarlyStopping:
         The last alone is not enough: at a lower rung, the end of a long training would be compared
         with the beginning of others.
         """
-        if not record.improvements:
-            return []
         first, last = record.improvements[0][0], record.compared_step
         return sorted({first, *(rung for rung in self._pruner.rungs if first < rung < last), last})
 

@@ -125,11 +125,7 @@ def _figure(goal: Goal, over: str, series: Sequence[_Series], *, is_whole: bool 
 
 def _improvements(view: StudyView, goal: Goal) -> list[_Best]:
     """Return the trials that were the best when they ended, without repeats: see `usual`."""
-    ends: dict[int, float] = {}
-    for attempt in view.attempts:
-        if attempt.ended_at is not None:
-            number = attempt.id.trial
-            ends[number] = max(attempt.ended_at, ends.get(number, 0.0))
+    ends = {each.id.trial: each.ended_at for each in view.attempts if each.ended_at is not None}
     over = [each for each in view.trials if each.state.is_final and each.number in ends]
     over.sort(key=lambda each: (ends[each.number], each.number))
     numbers = {trial.number for trial in usual(over)}

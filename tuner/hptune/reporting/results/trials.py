@@ -57,12 +57,11 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
 
 def configurations(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
     """Return the trials, the best first, without repeats; but one may stand for the best trial."""
-    front = view.front
-    again = {trial.confirms for trial in front}
+    again = {trial.confirms for trial in view.front}
     return [
         trial
         for trial in ranked(view, states=states)
-        if trial in front or (trial.confirms is None and trial.number not in again)
+        if trial in view.front or (trial.confirms is None and trial.number not in again)
     ]
 
 
