@@ -181,6 +181,9 @@ class Tuner:
             raise KeyboardInterrupt(progress + more) from None
         self._show_oracle()
 
+    def reload(self) -> None:
+        """Do nothing: results are always those on disk."""
+
     def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
         del extended
