@@ -180,6 +180,7 @@ CALLS = """
         oracle = kt.oracles.BayesianOptimizationOracle(max_trials=2, beta=1.0)
         tuner = kt.Tuner(oracle, Model(), executions_per_trial=3, overwrite=True, **settings)
         tuner.search([1.0])
+        tuner.reload()
         best = tuner.get_best_hyperparameters()[0]["units"]
         value = tuner.study.best_trial.value
         models = tuner.get_best_models(2)

@@ -29,6 +29,7 @@ from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import Note, UserAction
 from hptune.reporting.html.report import make_report, page_of
 from hptune.reporting.html.trials import StudyTrials
+from hptune.text import NOTHING
 from real_runs import wait_for
 from report_study import (
     SETUP,
@@ -455,6 +456,7 @@ def test_energy_is_a_column_and_a_sum_where_it_is_measured(window: Browser, tmp_
     cells = [row.split("\t") for row in rows(window).all_inner_texts()]
     found = {each[1]: [cell for cell in each if cell.endswith("Wh")] for each in cells}
     assert found == {"0": ["10.00 Wh"], "1": ["1.250 kWh"], "2": []}
+    assert rows(window).nth(2).locator("td.number").get_by_text(NOTHING).count() == 1
     assert window.complaints == []
 
 

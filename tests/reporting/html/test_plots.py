@@ -120,6 +120,7 @@ def test_a_result_that_other_tuners_call_otherwise_is_named(tmp_path: Path) -> N
     study = Study(typical(tmp_path / "one"))
     for name, words in (
         ("best_params", r"no attribute 'best_params'\. Use study\.best_hyperparameters\."),
+        ("stop", r"Use study\.directory as the DIR of `hptune stop DIR`\."),
         ("path", r"Use study\.directory\."),
         ("best_modle", r"Did you mean study\.best_model"),
         ("nothing_alike", r"no attribute 'nothing_alike'\.$"),

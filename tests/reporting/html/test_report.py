@@ -107,6 +107,7 @@ def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> Non
         ("1", f"{count}", "-1.000", "-1.00 to -0.94"),
         ("3", f"{count}", "1.000", "0.94 to 1.00"),
     ]
+    assert list(panel.tables[0].columns) == ["epoch", "reached", "continued", "stopped"]
     assert panel.figures[1].kind == "agreement"
     pairs: Any = panel.figures[1].given["pairs"]
     assert {(at, end) for _, at, end in pairs} == {(-ends[n], ends[n]) for n, *_ in pairs}

@@ -78,6 +78,7 @@ _RESULTS = {
     "get_trials": "trials",
     "path": "directory",
     "results_df": "trials_dataframe()",
+    "stop": "directory as the DIR of `hptune stop DIR`",
 }
 
 

@@ -12,6 +12,7 @@ _TUNERS = (
     "BayesianOptimization", "GridSearch", "Hyperband", "RandomSearch", "SklearnTuner", "Tuner",
 )  # fmt: skip
 """Classes of KerasTuner that search, and ends of the names of their subclasses."""
+_CALLS = {".search", ".results_summary", ".get_best_models", ".get_best_hyperparameters"}
 
 _SEARCHES: Mapping[str, tuple[str, ...]] = {
     "hydra": ("main",),
@@ -84,13 +85,13 @@ def is_keras_tuner_script(tree: ast.Module) -> bool:
     """Return whether a file is a script that searches with KerasTuner, and no model file.
 
     It is one if it imports KerasTuner (or `hptune.keras_tuner`), makes a tuner, or derives one of
-    its own, and calls `search`.
+    its own, and calls `search`, or what shows the results of an earlier search.
     A file with `load_data` or `objective` is one only if it searches when it is imported.
     """
     names = set(_called(tree))
     derives = {base for each in ast.walk(tree) for base in _bases(each)}
     makes = any(name.endswith(_TUNERS) for name in names | derives)
-    if not (_libraries(tree) & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
+    if not (_libraries(tree) & {"keras_tuner", "kerastuner"} and makes and names & _CALLS):
         return False
     defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
     has_entry = bool(defined & {"load_data", "objective"})

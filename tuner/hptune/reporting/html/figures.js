@@ -348,7 +348,7 @@ window.hptuneFigures ??= (() => {
     return true;
   }
 
-  // Stacked bars over words, such as how many trials went on at each rung.
+  // Stacked bars over words, such as how many trials continued at each rung.
   function bars(place, study, chosen, { xLabel, yLabel, labels, parts, label }) {
     const sums = labels.map((_, index) => parts.reduce((sum, part) => sum + part.values[index], 0));
     const x = bands(labels.map((_, index) => index), labels), y = linear(0, Math.max(1, ...sums), { margin: 0, whole: true });

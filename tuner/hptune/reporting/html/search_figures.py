@@ -169,20 +169,20 @@ def stopping(trials: StudyTrials) -> Panel | None:
     if not at:
         return None
     reached = [sum(last >= step for last in lasts) for step in at]
-    went_on = [max(0, all_of - stopped[step]) for all_of, step in zip(reached, at, strict=True)]
+    continued = [max(0, all_of - stopped[step]) for all_of, step in zip(reached, at, strict=True)]
     names = list(map(str, at))
     word = text.step_word(trials.view.epochs)
     parts = [
-        {"name": "went on", "color": "complete", "values": went_on},
+        {"name": "continued", "color": "complete", "values": continued},
         {"name": "stopped there", "color": "pruned", "values": [stopped[step] for step in at]},
     ]
-    label = f"How many trials went on at each {word}"
+    label = f"How many trials continued at each {word}"
     bars = {"labels": names, "parts": parts, "xLabel": word, "yLabel": "trials", "label": label}
     rows = [
         (name, str(on + stopped[step]), str(on), str(stopped[step]))
-        for name, step, on in zip(names, at, went_on, strict=True)
+        for name, step, on in zip(names, at, continued, strict=True)
     ]
-    tables = [Table((word, "reached", "went on", "stopped"), rows)]
+    tables = [Table((word, "reached", "continued", "stopped"), rows)]
     agreements = rung_agreements(trials.view)
     if agreements:
         heads = "exempt trials", "rank correlation with the end", "95 % interval"

@@ -103,11 +103,12 @@ const hptuneTable = (() => {
     const isOpen = place.querySelector("details")?.open;
 
     const head = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "compare")));
-    for (const { key, label, get } of columns) {
+    const isNumber = new Map(columns.map(({ key, get }) => [key, rows.some(each => typeof get(each) === "number")]));
+    for (const { key, label } of columns) {
       const sign = table.sort === key ? (table.isDown ? " ▾" : " ▴") : "";
       const sort = () => { Object.assign(table, { isDown: table.sort === key && !table.isDown, sort: key }); changed(); };
       const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, ...(label || key).split(/(?<=_)/).flatMap(part => [part, element("wbr")]), sign);
-      head.append(element("th", { scope: "col", class: rows.some(each => typeof get(each) === "number") ? "number" : null, "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
+      head.append(element("th", { scope: "col", class: isNumber.get(key) ? "number" : null, "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
     }
     const body = element("tbody");
     for (const each of rows.slice(0, most)) {
@@ -117,7 +118,7 @@ const hptuneTable = (() => {
       for (const { key, get, text } of columns) {
         const value = text ? text(each) : shown(get(each));
         const cell = key === "trial" ? element("a", { href: `#trial-${each.n}`, "data-key": `trial ${each.n}` }, value) : value;
-        row.append(element("td", { class: key === "reason" || key === "notes" ? "reason" : typeof get(each) === "number" ? "number" : null }, cell));
+        row.append(element("td", { class: key === "reason" || key === "notes" ? "reason" : isNumber.get(key) ? "number" : null }, cell));
       }
       body.append(row);
     }
