@@ -285,7 +285,7 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         shown = cli("status", "study").out
         assert state_in(shown).endswith("; it has no worker, so no trial runs")
         assert "1 running" in shown
-        ledger.append([WorkerJoined(3.0, "new", "n1", Capacity(cpus=(0,)))])
+        ledger.append([WorkerJoined(time.time(), "new", "n1", Capacity(cpus=(0,)))])
         assert "no worker" not in state_in(cli("status", "study").out)
         assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
         ledger.set_facts({"measuring": True})
