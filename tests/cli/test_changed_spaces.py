@@ -93,7 +93,7 @@ def test_a_study_whose_trials_ended_by_other_rules_is_not_continued(cli: InProce
     before = contents(cli.study())
     ended = cli("resume", cli.study(), "--trials", "6")
     assert ended.code == 1
-    for word in ("1 of 3 trials differ", "trial 1", "PRUNED", "COMPLETE", "--warm-start"):
+    for word in ("1 of 3 trials differ", "trial 1", "is pruned", "complete", "--warm-start"):
         assert word in ended.err
     assert "Traceback" not in ended.err
     assert len(trials(cli.study())) == 3

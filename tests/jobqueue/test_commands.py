@@ -180,7 +180,7 @@ def test_a_job_inherits_the_users_environment_but_nothing_of_the_master_or_its_c
 ) -> None:
     """Options of Slurm count only where a script lacks them."""
     seen = commands.folder / "seen"
-    named = "^(SBATCH|SALLOC|SRUN|SLURM|LC|HPTUNE)_"
+    named = "^(SBATCH|SALLOC|SRUN|SLURM|LC|HPTUNE_(MASTER|WORKER))_"
     commands.make("sbatch", f"env | grep -E '{named}' | sort > {seen}\necho 7")
     for name in (
         "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_WCKEY", "SBATCH_JOB_NAME", "SLURM_JOB_ID",
