@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from hptune.clusters.slurm_jobs import SlurmWorkers
 from hptune.clusters.slurm_master import Masters, handover
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
+from hptune.reporting.results.view import StudyView
 from hptune.study.study import Study, listed
 from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.job_reports import ShownJobs, write_jobs
@@ -166,6 +168,23 @@ def test_wait_waits_for_a_master_in_the_queue(
         written = (study / "study.db").stat().st_mtime + age
         os.utime(study / "jobs" / "master.sbatch", (written, written))
     assert cli("wait", study, "--timeout", "0.1s").code == code
+
+
+def test_wait_does_not_end_when_a_master_begins_while_it_looks(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = typical(cli.directory / "study", ended=STOPPED)
+    view, locks = Study.view, contextlib.ExitStack()
+
+    def seen_before(study: Study) -> StudyView:
+        seen = view(study)
+        if directory.owner() is None:
+            locks.enter_context(directory.acquire())
+        return seen
+
+    monkeypatch.setattr(Study, "view", seen_before)
+    with locks:
+        assert cli("wait", "study", "--timeout", "0.1s").code == 4
 
 
 def test_slurm_is_asked_once_for_all_studies(cli: InProcess, commands: Commands) -> None:

@@ -229,9 +229,9 @@ def wait(directory: Path, until: str, timeout_seconds: float | None, *, as_json:
 
 
 def _begins(found: StudyDirectory, masters: Masters) -> bool:
-    """Return whether a master was started or submitted that has not yet written to the ledger."""
-    if found.owner() is not None:
-        return not found.has_ledger
+    """Return whether a master runs, or was submitted and has not yet written to the ledger."""
+    if found.owner() is not None:  # perhaps since the view was made
+        return True
     if not masters.may_have_job(found):
         return False
     script = found.path / "jobs" / "master.sbatch"
