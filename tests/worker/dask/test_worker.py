@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,3 +117,23 @@ def test_a_worker_says_at_once_which_address_it_cannot_reach(
         asyncio.run(joined())
     assert [line.replace(str(file), "FILE") for line in said] == [waits]
     assert ended.value.message.replace(str(file), "FILE").startswith(ends)
+
+
+def test_no_line_of_a_trial_comes_before_that_of_joining(tmp_path: Path) -> None:
+    said = list[str]()
+
+    def say(line: str) -> None:
+        other.start()
+        other.join(0.1)  # it waits for this line
+        said.append(line)
+
+    def start() -> None:
+        joining._say_joined(ADDRESS)
+        said.append("trial 0 starts")
+
+    offer: Any = SimpleNamespace(capacity=Capacity((0,)))
+    joining = worker._Joining(SimpleNamespace(), offer, say, tmp_path, is_quiet=True)  # type: ignore[arg-type]
+    other = threading.Thread(target=start)
+    joining._say_joined(ADDRESS)
+    other.join()
+    assert [line.partition(" with ")[0] for line in said] == [f"joined {ADDRESS}", "trial 0 starts"]

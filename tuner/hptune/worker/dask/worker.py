@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -156,6 +157,7 @@ class _Joining:
         self._say = say
         self._say_of_trials = (lambda _: None) if is_quiet else say
         self._is_joined = False
+        self._joined_lock = threading.Lock()
         self._refusal = ""
         self._unreached = ""
         self._why = ""
@@ -183,11 +185,12 @@ class _Joining:
         self._say("left")
 
     def _say_joined(self, address: str) -> None:
-        if not self._is_joined:
-            self._is_joined = True
-            until = devices.leaves_at()
-            leaves = "" if until is None else f"; leaves at {moment(until)}"
-            self._say(f"joined {address} with {capacity_text(self._offer.capacity)}{leaves}")
+        with self._joined_lock:  # no line of a trial, which another thread says, comes before it
+            if not self._is_joined:
+                until = devices.leaves_at()
+                leaves = "" if until is None else f"; leaves at {moment(until)}"
+                self._say(f"joined {address} with {capacity_text(self._offer.capacity)}{leaves}")
+                self._is_joined = True
 
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
