@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SUGGESTION = 1
-"""What a generator's numbers are for, should there be another purpose."""
+"""What the numbers are for; another purpose would have another number."""
 
 
 def generator(study_seed: int, *keys: int) -> np.random.Generator:
