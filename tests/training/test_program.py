@@ -127,6 +127,18 @@ def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Att
     assert (resumed.ending.cause, resumed.steps) == (Cause.RETURNED, [3, 4])
 
 
+def test_lines_without_a_step_are_counted_on_if_the_program_has_kept_something(
+    attempts: Attempts,
+) -> None:
+    script = """
+        echo '{"loss": 2}'; echo '{"loss": 1}'
+        touch "$HPTUNE_CHECKPOINT_DIR/saved"
+    """
+    again = {"number": 1, "resume_from": 3, "trial": 6}
+    assert run(attempts, *shell(script), **again).steps == [1, 2]
+    assert run(attempts, *shell(script), **again).steps == [4, 5]
+
+
 @pytest.mark.parametrize(
     ("last", "handler", "cause"),
     [
@@ -217,13 +229,14 @@ def test_lines_that_are_almost_reports_do_not_stop_the_reading(attempts: Attempt
     script = """
         echo '{"step": NaN, "loss": 3}'
         echo '{"epoch": Infinity, "loss": 3}'
+        echo '{"epoch": 0.33, "loss": 3}'
         printf '{"huge": 1%0400d}\n' 0
         awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\\"a\\":"; print "" }'
         echo '{"step": 7, "loss": 0.5}'
     """
     result = run(attempts, *shell(script))
     assert result.ending.cause is Cause.RETURNED, result.ending
-    assert result.reports[-1] == (7, {"loss": 0.5})
+    assert [report for report in result.reports if "loss" in report[1]] == [(7, {"loss": 0.5})]
 
 
 def test_what_a_program_leaves_behind_ends_with_it(attempts: Attempts, tmp_path: Path) -> None:

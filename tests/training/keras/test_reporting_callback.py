@@ -53,6 +53,38 @@ def test_it_ends_the_training_when_the_trial_is_to_stop(attempts: Attempts) -> N
     assert result.steps in ([1], [1, 2]), "the order may come within the second epoch"
 
 
+STOPPED_WITHIN = """
+import pathlib, time
+import hptune
+
+class Watching(keras.callbacks.Callback):
+    ended = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        while self.ended and TRIAL.halt is None:
+            time.sleep(0.01)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.ended.append(epoch)
+
+def objective(hp, trial):
+    global TRIAL
+    TRIAL, model, (train, validation) = trial, build_model(hp), load_data()
+    callbacks = [hptune.keras_callback(trial), Watching()]
+    try:
+        model.fit(*train, validation_data=validation, epochs=3, callbacks=callbacks)
+    finally:
+        print("ended", Watching.ended)
+"""
+
+
+def test_an_epoch_that_is_cut_short_ends_for_no_callback(attempts: Attempts) -> None:
+    """One that saves the model would take it for a whole one, and continue with the next."""
+    result = attempts.run(BUILD + DATA + STOPPED_WITHIN, halt=(1, Halt.PAUSE), epochs=3)
+    assert (result.ending.cause, result.steps) == (Cause.PAUSED, [1]), result.log
+    assert "ended [0]" in result.log
+
+
 @pytest.mark.parametrize("training", [OBJECTIVE, ""], ids=["objective", "build_model"])
 def test_a_training_waits_at_a_rung_and_stops_before_its_next_epoch(
     attempts: Attempts, training: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import subprocess
@@ -94,8 +93,8 @@ def run_program(
     metrics_file = Path(facts["metrics_file"])
     metrics_file.unlink(missing_ok=True)  # of an earlier attempt
     metrics_file.touch()
-    process = _start(arguments, {**os.environ, **variables, **(env or {})})
     reports = _Reports(trial)
+    process = _start(arguments, {**os.environ, **variables, **(env or {})})
     errors: deque[str] = deque(maxlen=_ERROR_LINES)
     with _reading(process, reports, errors, metrics_file):
         is_stopped = _wait(process, trial, reports)
@@ -209,7 +208,8 @@ class _Reports:
         self.latest: dict[str, float] = {}
         self.failure: Exception | None = None
         self._trial = trial
-        self._count = trial.resumed_from or 0
+        # A program that has kept nothing begins again.
+        self._count = (trial.resumed_from or 0) if any(trial.checkpoint_dir.iterdir()) else 0
         self._lock = threading.Lock()
 
     def fail(self, error: Exception) -> None:
@@ -229,7 +229,7 @@ class _Reports:
         # Other lines may be JSON too: those of a log have texts.
         if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
             return False
-        if any(isinstance(step, float) and not math.isfinite(step) for step in steps):
+        if any(step % 1 for step in steps):
             return False
         metrics = as_metrics(found)
         with self._lock:

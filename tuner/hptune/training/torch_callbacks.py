@@ -43,9 +43,9 @@ def lightning_callback(trial: Any) -> Any:
     """Return a callback for a `Trainer` of Lightning that reports each validation.
 
     Validations count from 1, also in a training that continues from its checkpoint, so with one at
-    the end of each epoch they are the epochs. The training ends when the trial is to stop. After
-    `fit`, return the result as usual: it is not used if the trial was told to stop before its last
-    epoch.
+    the end of each epoch they are the epochs. The training ends when the trial is to stop: within
+    an epoch at once, where `fit` does not return, and else after the validation. After `fit`,
+    return the result as usual: it is not used if the trial was told to stop before its last epoch.
 
     Example::
 
@@ -72,8 +72,13 @@ def _trainer_callback() -> Any:
             self._trial = trial
             self._is_over = False
 
-        def on_step_end(self, _arguments: Any, _state: Any, control: Any, **_: Any) -> None:
-            self._stop_if_told(control)
+        def on_step_end(self, _arguments: Any, state: Any, control: Any, **_: Any) -> None:
+            if not control.should_evaluate and state.epoch % 1:  # else, an evaluation comes next
+                self._stop_if_told(control)
+
+        def on_epoch_end(self, _arguments: Any, _state: Any, control: Any, **_: Any) -> None:
+            if self._is_over:  # within the epoch, whose evaluation would count as one of its end
+                control.should_evaluate = control.should_save = False
 
         def on_evaluate(
             self, _arguments: Any, state: Any, control: Any, *, metrics: Any, **_: Any
@@ -118,7 +123,9 @@ def _validation_callback(package: str) -> Any:
             self._validations = state["validations"]
 
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            trainer.should_stop |= self._trial.should_stop()
+            # Lightning itself would validate, and count the epoch as whole in its checkpoint.
+            if not trainer.is_last_batch and self._trial.should_stop():
+                self._trial.stop_if_told()
 
         def on_validation_end(self, trainer: Any, _module: Any) -> None:
             if not trainer.sanity_checking:

@@ -12,8 +12,9 @@ def keras_callback(trial: Any) -> Any:
     """Return a Keras callback that reports each epoch, and ends the training when the trial is to.
 
     For a `model.fit` in `objective(hp, trial)`. Epochs count on over several calls of `fit` with
-    the same callback. After the training, return the result as usual: it is not used if the trial
-    was told to stop.
+    the same callback. A trial that is to stop does so within an epoch at once, where `fit` does not
+    return. After the training, return the result as usual: it is not used if the trial was told to
+    stop.
 
     Example::
 
@@ -38,7 +39,6 @@ def _callback_class() -> Any:
             super().__init__()
             self._trial = trial
             self._step = 0
-            self._is_over = False
 
         def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it
             self._stop_if_told()  # also where the objective is called to find its hyperparameters
@@ -47,14 +47,12 @@ def _callback_class() -> Any:
             self._stop_if_told()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if self._is_over:  # it was stopped within the epoch; Keras still calls this
-                return
             self._step = max(self._step, epoch) + 1
             self._trial.report(self._step, **reportable(logs or {}))
-            self._stop_if_told()
+            self.model.stop_training |= self._trial.should_stop()
 
         def _stop_if_told(self) -> None:
-            self._is_over = self._trial.should_stop()
-            self.model.stop_training |= self._is_over
+            if self._trial.should_stop():  # Keras would end the epoch for other callbacks
+                self._trial.stop_if_told()
 
     return ReportingCallback
