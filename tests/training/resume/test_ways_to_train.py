@@ -145,6 +145,15 @@ def build_model(hp):
     model.compile(keras.optimizers.RMSprop(0.01), loss)
     return model
 """
+NOT_REPORTED = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    both = {"validation_data": validation, "batch_size": 16}
+    reported = model.fit(x, y, epochs=epochs, callbacks=[*callbacks, END], **both)
+    more = model.fit(x, y, epochs=5, callbacks=[END], **both)
+    assert len(more.history["val_loss"]) == 5
+    return reported
+"""
 STOPS_EARLY = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -198,6 +207,7 @@ def load_data():
         pytest.param(SMALL + OWN_CALLBACK, id="own callback"),
         pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers", marks=ON_TENSORFLOW),
         pytest.param(SMALL + UNKNOWN_TO_KERAS + FIT, id="unknown to Keras", marks=ON_TENSORFLOW),
+        pytest.param(SMALL + NOT_REPORTED, id="trains on without reports"),
         pytest.param(SMALL + STOPS_EARLY, id="stops early"),
         pytest.param(SMALL + BATCHES, id="batches"),
     ],

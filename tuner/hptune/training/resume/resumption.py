@@ -154,13 +154,12 @@ class Resumption:
 
     # --- called by the extended CallbackList ------------------------------------------------
 
-    def before_fit(self, model: Any, callbacks: list[Any]) -> None:
+    def before_fit(self, callbacks: list[Any]) -> None:
         """Prepare for a `fit`, before any callback knows that it begins."""
         import keras
 
         # The recorder comes last: other callbacks may add metrics to an epoch, or change weights.
         callbacks.sort(key=lambda each: getattr(each, "resumption", None) is self)
-        model._initial_epoch = None  # an earlier `fit` of the model may have set it
         # It remains where only it can continue the trial; with several ranks, rank 0 alone has it.
         if self._trial.checkpoint_every != 0 or self._trial.ranks is not None:
             backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
@@ -236,6 +235,7 @@ class Resumption:
 
     def fit_ends(self) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
+        self._models[-1]._initial_epoch = None  # another `fit` of it may not have our callback
         self._handle(Event.FIT_ENDS)
 
     def is_evaluated(self) -> None:
