@@ -417,6 +417,17 @@ def test_a_training_keeps_its_last_epoch_if_its_model_may_be_needed(
     assert kept[-1:] == result.steps[-1:] * keeps_last
 
 
+def test_a_training_that_has_ended_by_itself_does_not_train_on_with_more_epochs(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """It was killed before the study knew of its end, and then resumed with more epochs."""
+    put = Put(attempts, tmp_path, SMALL + STOPS_EARLY)
+    first = put.attempt(keep_last=True)
+    step = first.steps[-1]
+    again = attempts.run(put.text, epochs=50, trial=put.trial, number=1, resume_from=step)
+    assert (again.steps, again.ending) == ([], first.ending), again.log
+
+
 BACKUP = FIT.replace("*callbacks", '*callbacks, keras.callbacks.BackupAndRestore("backup")')
 
 

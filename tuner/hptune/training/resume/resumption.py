@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class TrainingState:
 
     Attributes:
         phase: Which call of `fit` it is in, from 0.
-        epoch: The next epoch, as `fit` counts them.
+        epoch: The next epoch, as `fit` counts them; beyond any if it has ended by itself.
         model: The variables of the model and its optimizers.
         callbacks: The callbacks' class names and states, in their order.
         results: For each phase so far, what its callbacks had at its end: class names and states.
@@ -328,7 +329,8 @@ class Resumption:
         is_due = may_go_on and self._budget.is_due(self._recorder.step)
         is_copied = may_go_on and (self._trial.halt is not None or self._budget.allows_copy())
         if self._writes and (is_kept or is_due or is_copied):
-            self._copy(self._epochs)
+            # One that has ended by itself would do so again, however many epochs it is given.
+            self._copy(sys.maxsize if self.ended_early else self._epochs)
         if is_due:
             self._write()
 
