@@ -219,6 +219,33 @@ def fit(hp, model, data, callbacks, epochs):
     assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)
 
 
+LORA = f"""{BUILD}{DATA}
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    some = {{"validation_data": validation, "callbacks": callbacks}}
+    model.fit(x, y, **some)
+    model.layers[0].enable_lora(2)
+    model.compile(keras.optimizers.SGD(10.0), "mse")
+    history = model.fit(x, y, **some)
+    model.name
+    return history
+"""
+
+
+def test_only_epochs_since_lora_was_enabled_are_those_of_the_kept_model(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """The others are of a model with fewer weights."""
+    result = attempts.run(LORA, epochs=2)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert result.ending.metrics["val_loss"] > result.reports[0][1]["val_loss"]
+    measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
+    assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)
+    result = attempts.run(LORA.replace("model.name", "model.quantize('int8')"), epochs=2)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert "The model is kept as it is, and not as after its best epoch" in result.log
+
+
 @pytest.mark.parametrize("built", ["(object(), object())", "Own()"])
 def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> None:
     result = attempts.run(

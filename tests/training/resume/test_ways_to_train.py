@@ -154,6 +154,15 @@ def fit(hp, model, data, callbacks, epochs):
     assert len(more.history["val_loss"]) == 5
     return reported
 """
+LORA = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    both = {"validation_data": validation, "callbacks": [*callbacks, END]}
+    model.fit(x, y, epochs=2, **both)
+    model.layers[1].enable_lora(2)
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    return model.fit(x, y, epochs=epochs, initial_epoch=2, **both)
+"""
 STOPS_EARLY = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -208,6 +217,7 @@ def load_data():
         pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers", marks=ON_TENSORFLOW),
         pytest.param(SMALL + UNKNOWN_TO_KERAS + FIT, id="unknown to Keras", marks=ON_TENSORFLOW),
         pytest.param(SMALL + NOT_REPORTED, id="trains on without reports"),
+        pytest.param(SMALL + LORA, id="LoRA"),
         pytest.param(SMALL + STOPS_EARLY, id="stops early"),
         pytest.param(SMALL + BATCHES, id="batches"),
     ],
