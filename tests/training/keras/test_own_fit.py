@@ -153,9 +153,11 @@ def fit(hp, model, data, callbacks, epochs):
     result = attempts.run(own, objectives=["val_f1:max"])
     assert (result.ending.metrics, result.steps) == ({"val_f1": 0.5, "cost": 2.0}, [1, 2])
 
-    folds = text.replace("RESULT", "[history, history]")
-    result = attempts.run(folds, objectives=["val_loss"])
-    assert result.ending.metrics["val_loss"] == min(each["val_loss"] for _, each in result.reports)
+    for each in ("[history, history]", "[[history.history], [history]]", "history.history"):
+        folds = text.replace("RESULT", each)
+        result = attempts.run(folds, objectives=["val_loss"])
+        least = min(metrics["val_loss"] for _, metrics in result.reports)
+        assert result.ending.metrics["val_loss"] == least, result.ending
 
 
 @pytest.mark.parametrize(
@@ -164,6 +166,7 @@ def fit(hp, model, data, callbacks, epochs):
         ("loss", "[history, history]", "callbacks", ({"loss"}, None)),
         ("val_loss", "[history, history]", "callbacks", ({"val_loss"}, None)),
         ("val_loss", "history", "None", ({"loss", "val_loss"}, 4)),
+        ("val_loss", "history.history", "None", ({"loss", "val_loss"}, 4)),
         ("val_loss", "history", "callbacks", ({"loss", "val_loss"}, 4)),
     ],
 )
