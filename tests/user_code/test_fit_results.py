@@ -24,6 +24,7 @@ def made(body: str) -> Any:
     [
         ("return model.fit(*args, **kwargs)", FitResult.HISTORY),
         ("history = model.fit(*args)\n    print(history)\n    return history", FitResult.HISTORY),
+        ("history = model.fit(*args)\n    return history.history", FitResult.HISTORY),
         ("return super().fit(hp, model, *args)", FitResult.HISTORY),
         ("def inner(): return 1\n    return model.fit(*args)", FitResult.HISTORY),
         ("history: History = model.fit(*args)\n    return history", FitResult.HISTORY),

@@ -153,9 +153,11 @@ def fit(hp, model, data, callbacks, epochs):
     result = attempts.run(own, objectives=["val_f1:max"])
     assert (result.ending.metrics, result.steps) == ({"val_f1": 0.5, "cost": 2.0}, [1, 2])
 
-    folds = text.replace("RESULT", "[history, history]")
-    result = attempts.run(folds, objectives=["val_loss"])
-    assert result.ending.metrics["val_loss"] == min(each["val_loss"] for _, each in result.reports)
+    for each in ("[history, history]", "[[history.history], [history]]", "history.history"):
+        folds = text.replace("RESULT", each)
+        result = attempts.run(folds, objectives=["val_loss"])
+        least = min(metrics["val_loss"] for _, metrics in result.reports)
+        assert result.ending.metrics["val_loss"] == least, result.ending
 
 
 @pytest.mark.parametrize(
@@ -164,6 +166,7 @@ def fit(hp, model, data, callbacks, epochs):
         ("loss", "[history, history]", "callbacks", ({"loss"}, None)),
         ("val_loss", "[history, history]", "callbacks", ({"val_loss"}, None)),
         ("val_loss", "history", "None", ({"loss", "val_loss"}, 4)),
+        ("val_loss", "history.history", "None", ({"loss", "val_loss"}, 4)),
         ("val_loss", "history", "callbacks", ({"loss", "val_loss"}, 4)),
     ],
 )
@@ -217,6 +220,33 @@ def fit(hp, model, data, callbacks, epochs):
     assert result.ending.cause is Cause.RETURNED, result.log
     measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
     assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)
+
+
+LORA = f"""{BUILD}{DATA}
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    some = {{"validation_data": validation, "callbacks": callbacks}}
+    model.fit(x, y, **some)
+    model.layers[0].enable_lora(2)
+    model.compile(keras.optimizers.SGD(10.0), "mse")
+    history = model.fit(x, y, **some)
+    model.name
+    return history
+"""
+
+
+def test_only_epochs_since_lora_was_enabled_are_those_of_the_kept_model(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """The others are of a model with fewer weights."""
+    result = attempts.run(LORA, epochs=2)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert result.ending.metrics["val_loss"] > result.reports[0][1]["val_loss"]
+    measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
+    assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)
+    result = attempts.run(LORA.replace("model.name", "model.quantize('int8')"), epochs=2)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert "The model is kept as it is, and not as after its best epoch" in result.log
 
 
 @pytest.mark.parametrize("built", ["(object(), object())", "Own()"])

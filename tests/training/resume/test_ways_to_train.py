@@ -145,6 +145,24 @@ def build_model(hp):
     model.compile(keras.optimizers.RMSprop(0.01), loss)
     return model
 """
+NOT_REPORTED = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    both = {"validation_data": validation, "batch_size": 16}
+    reported = model.fit(x, y, epochs=epochs, callbacks=[*callbacks, END], **both)
+    more = model.fit(x, y, epochs=5, callbacks=[END], **both)
+    assert len(more.history["val_loss"]) == 5
+    return reported
+"""
+LORA = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    both = {"validation_data": validation, "callbacks": [*callbacks, END]}
+    model.fit(x, y, epochs=2, **both)
+    model.layers[1].enable_lora(2)
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    return model.fit(x, y, epochs=epochs, initial_epoch=2, **both)
+"""
 STOPS_EARLY = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -198,6 +216,8 @@ def load_data():
         pytest.param(SMALL + OWN_CALLBACK, id="own callback"),
         pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers", marks=ON_TENSORFLOW),
         pytest.param(SMALL + UNKNOWN_TO_KERAS + FIT, id="unknown to Keras", marks=ON_TENSORFLOW),
+        pytest.param(SMALL + NOT_REPORTED, id="trains on without reports"),
+        pytest.param(SMALL + LORA, id="LoRA"),
         pytest.param(SMALL + STOPS_EARLY, id="stops early"),
         pytest.param(SMALL + BATCHES, id="batches"),
     ],
@@ -405,6 +425,17 @@ def test_a_training_keeps_its_last_epoch_if_its_model_may_be_needed(
     resume = result.directory / "resume"
     kept = sorted(int(path.stem) for path in resume.glob("*.ckpt"))
     assert kept[-1:] == result.steps[-1:] * keeps_last
+
+
+def test_a_training_that_has_ended_by_itself_does_not_train_on_with_more_epochs(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """It was killed before the study knew of its end, and then resumed with more epochs."""
+    put = Put(attempts, tmp_path, SMALL + STOPS_EARLY)
+    first = put.attempt(keep_last=True)
+    step = first.steps[-1]
+    again = attempts.run(put.text, epochs=50, trial=put.trial, number=1, resume_from=step)
+    assert (again.steps, again.ending) == ([], first.ending), again.log
 
 
 BACKUP = FIT.replace("*callbacks", '*callbacks, keras.callbacks.BackupAndRestore("backup")')

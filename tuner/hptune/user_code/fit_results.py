@@ -48,7 +48,7 @@ def result_of(fit: Callable[..., Any]) -> FitResult:
     values = [
         one
         for each in returned
-        for one in assigned.get(ast.unparse(each), [each])
+        for one in assigned.get(ast.unparse(each).removesuffix(".history"), [each])
         if not (isinstance(one, ast.Constant) and one.value is None)  # as before a loop
     ]
     if values and all(_calls(value, "fit") for value in values):

@@ -298,8 +298,8 @@ def _read_result(
 ) -> tuple[dict[str, float], int | None]:
     metric = (goals.trained or goals.goal).metric
     own = [goal.metric for goal in goals.objectives if goal.metric not in MEASURED]
-    if isinstance(result, list) and all(hasattr(each, "history") for each in result):
-        result = [_best_of(each.history, goals.trained) for each in result]  # of the folds, say
+    if isinstance(result, list):  # of the folds, say
+        result = _of_best_epochs(result, goals.trained)
     metrics = metrics_of(result, metric, own)
     if metric == RETURNED and metric not in (metrics or recorder.seen):
         found = metrics or recorder.seen or getattr(result, "history", None) or ()
@@ -308,7 +308,7 @@ def _read_result(
             "(--objective, or OBJECTIVE in the file); the trial reports: "
             f"{', '.join(sorted(found)) or 'none'}"
         )
-    if metrics is not None:
+    if metrics:  # not of `history.history`, a dict of lists
         if metric not in metrics and metric not in MEASURED:
             raise UnknownMetric(unknown_metric(metric, metrics))
         return metrics, None
@@ -318,7 +318,7 @@ def _read_result(
         raise UnknownMetric(unknown_metric(metric, recorder.seen))
     # The user's fit did not pass the callbacks on, so the model is that of the last epoch, and so
     # are the metrics.
-    history = getattr(result, "history", None)
+    history = getattr(result, "history", result)
     if isinstance(history, Mapping) and history:
         log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
         if metric not in (*history, *MEASURED):
@@ -328,6 +328,15 @@ def _read_result(
         f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
         "of model.fit, a number, a dict of metrics, or a list of numbers or dicts"
     )
+
+
+def _of_best_epochs(result: Any, goal: Goal | None) -> Any:
+    """Return a result with the metrics of its best epoch in place of each History."""
+    if isinstance(result, list):
+        return [_of_best_epochs(each, goal) for each in result]
+    history = getattr(result, "history", result)
+    is_one = isinstance(history, Mapping) and all(isinstance(x, list) for x in history.values())
+    return _best_of(history, goal) if is_one else result
 
 
 def _best_of(history: Mapping[str, Sequence[float]], goal: Goal | None) -> dict[str, float]:

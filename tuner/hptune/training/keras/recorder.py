@@ -15,7 +15,7 @@ from ...core.attempt import USED_UP
 from ...core.goals import MEASURED, unknown_metric
 from ..context import TrialContext, UnknownMetric, reportable
 from ..resume.checkpoint import Checkpoints
-from ..resume.model_state import set_weights, weights_of
+from ..resume.model_state import set_weights, takes_weights, weights_of
 from ..resume.resumption import Resumption
 
 log = logging.getLogger(__name__)
@@ -39,15 +39,19 @@ class BestEpoch:
     model: Any
 
     def restore_weights(self) -> None:
-        """Give the model the weights of this epoch."""
-        set_weights(self.model, self.weights)
+        """Give the model the weights of this epoch, unless its layers have got others since."""
+        if takes_weights(self.model, self.weights):
+            set_weights(self.model, self.weights)
+        else:
+            log.warning("The model is kept as it is, and not as after its best epoch.")
 
 
 class Recorder:
     """Reports each epoch to the study, and keeps the best one.
 
     The best epoch is judged by the goals and constraints that the training itself measures. If it
-    measures no goal, the last epoch that violates the constraints least is the best.
+    measures no goal, the last epoch that violates the constraints least is the best. Where the
+    model gets more weights, as by `enable_lora`, the epochs since then count.
 
     Attributes:
         step: Epochs so far, over all calls of `fit`.
@@ -150,7 +154,7 @@ class Recorder:
         if not set(goals.metrics) <= set(metrics):
             return False
         score = goals.score(metrics)
-        if self.best is None:
+        if self.best is None or not takes_weights(self.best.model, self.best.weights):
             return True
         before = goals.score(self.best.metrics)
         if not goals.objectives and score.violation <= before.violation:

@@ -65,7 +65,7 @@ def _evaluates(resumption: Resumption, *_: Any, **__: Any) -> None:
 # list; Keras passes the logs in several ways.
 _HOOKS: dict[str, tuple[_Hook | None, _Hook | None]] = {
     "on_train_begin": (
-        lambda r, c, *_, **__: r.before_fit(c.model, c.callbacks),
+        lambda r, c, *_, **__: r.before_fit(c.callbacks),
         lambda r, c, *_, **__: r.fit_begins(c.model, c.callbacks, c.params),
     ),
     "on_train_end": (None, lambda r, *_, **__: r.fit_ends()),

@@ -88,6 +88,11 @@ def weights_of(model: Any) -> list[Any]:
     return [*model.get_weights(), *_copies(_unknown_to_keras(model))]
 
 
+def takes_weights(model: Any, weights: Sequence[Any]) -> bool:
+    """Return whether a model has as many weights as `weights_of` returned; LoRA adds some."""
+    return len(weights) == len(model.weights) + len(_unknown_to_keras(model))
+
+
 def set_weights(model: Any, weights: Sequence[Any]) -> None:
     """Give the model the weights that `weights_of` returned for one with the same variables."""
     unknown = _unknown_to_keras(model)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class TrainingState:
 
     Attributes:
         phase: Which call of `fit` it is in, from 0.
-        epoch: The next epoch, as `fit` counts them.
+        epoch: The next epoch, as `fit` counts them; beyond any if it has ended by itself.
         model: The variables of the model and its optimizers.
         callbacks: The callbacks' class names and states, in their order.
         results: For each phase so far, what its callbacks had at its end: class names and states.
@@ -154,13 +155,12 @@ class Resumption:
 
     # --- called by the extended CallbackList ------------------------------------------------
 
-    def before_fit(self, model: Any, callbacks: list[Any]) -> None:
+    def before_fit(self, callbacks: list[Any]) -> None:
         """Prepare for a `fit`, before any callback knows that it begins."""
         import keras
 
         # The recorder comes last: other callbacks may add metrics to an epoch, or change weights.
         callbacks.sort(key=lambda each: getattr(each, "resumption", None) is self)
-        model._initial_epoch = None  # an earlier `fit` of the model may have set it
         # It remains where only it can continue the trial; with several ranks, rank 0 alone has it.
         if self._trial.checkpoint_every != 0 or self._trial.ranks is not None:
             backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
@@ -236,6 +236,7 @@ class Resumption:
 
     def fit_ends(self) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
+        self._models[-1]._initial_epoch = None  # another `fit` of it may not have our callback
         self._handle(Event.FIT_ENDS)
 
     def is_evaluated(self) -> None:
@@ -328,7 +329,8 @@ class Resumption:
         is_due = may_go_on and self._budget.is_due(self._recorder.step)
         is_copied = may_go_on and (self._trial.halt is not None or self._budget.allows_copy())
         if self._writes and (is_kept or is_due or is_copied):
-            self._copy(self._epochs)
+            # One that has ended by itself would do so again, however many epochs it is given.
+            self._copy(sys.maxsize if self.ended_early else self._epochs)
         if is_due:
             self._write()
 
