@@ -266,3 +266,19 @@ def test_two_runs_on_one_machine_share_no_gpu(hptune: Hptune) -> None:
     last = run("last", "GPU-a,GPU-b", "--gpus-per-trial", 2).wait()
     assert last.code == 0, last.err
     assert held("last") == {"GPU-a,GPU-b"}
+
+
+def test_tasks_of_one_step_share_the_gpus_that_the_driver_knows(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `srun -n 4 hptune worker` starts them; where it does not, each may see its own GPU 0."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    rows = "".join(f"{i}, {name}, 0, 0, 80000, V, 0\\n" for i, name in enumerate(GPUS))
+    commands.make("nvidia-smi", f"printf '{rows}'")
+    with of_another_process(2) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "GPU-a,GPU-b"
+        monkeypatch.setenv("SLURM_PROCID", "1")
+        assert device_locks.lock_gpus(("0", "1", "2", "GPU-x"), 4) == ("2", "GPU-x")
+        other.kill()

@@ -49,6 +49,17 @@ def test_the_walltime_is_what_the_user_says_or_else_the_script_or_the_batch_syst
     assert devices.ends_at() == ends_at, "the script has said so"
 
 
+def test_a_worker_in_a_slurm_job_of_the_users_own_leaves_before_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for each in ("HPTUNE_WORKER_ENDS_AT", "HPTUNE_WORKER_NOTICE"):
+        monkeypatch.setenv(each, "")  # undone after the test, whatever is set in it
+    end = int(time.time()) + 3600
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(end))
+    devices.set_walltime(None)
+    assert devices.leaves_at() == pytest.approx(end - 120, abs=1)
+
+
 def test_jobs_on_one_node_use_different_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = tuple(range(64))
     found = set()

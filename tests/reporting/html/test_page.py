@@ -291,6 +291,15 @@ def test_all_figures_are_printed(seen: Browser, tmp_path: Path) -> None:
         "[...document.querySelectorAll('[data-figure]')].filter(each => !each.childElementCount)"
     )
     assert seen.page.evaluate(f"{empty}.length") == 0
+    assert seen.page.evaluate(_CUT_OFF) == []
+
+
+_CUT_OFF = """
+[...document.querySelectorAll(".figure svg text")].filter(text => {
+  const inner = text.getBoundingClientRect(), outer = text.closest("svg").getBoundingClientRect();
+  return inner.left < outer.left - 1 || inner.right > outer.right + 1;
+}).map(text => text.textContent)
+"""
 
 
 def test_no_word_of_a_printed_header_is_broken(seen: Browser) -> None:

@@ -142,7 +142,8 @@ def test_large_amounts_are_written_out() -> None:
     assert "--budget 3000000core-h" in shown
     assert read_budget("3000000core-h").hours == 2 * budget.hours
     assert str(budget) == "1500000 core hours"
-    short = replace(of, timeout_seconds=0.3, last_finish=Finish(FinishReason.TIME_UP, "up"))
+    up = Finish(FinishReason.TIME_UP, "up")
+    short = replace(of, timeout_seconds=0.3, run_seconds=(0.3,), last_finish=up)
     assert "--timeout 1s" in status_text(short, now=2000.0)
 
 
@@ -489,6 +490,8 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
     timed = replace(view, timeout_seconds=60.0)
     said, _ = why_without_result(timed, Finish(FinishReason.TIME_UP, ""))
     assert said.endswith("`hptune resume 'runs/my digits' --retry-failed --timeout 2m00s`.")
+    late = replace(timed, run_seconds=(100.0, 80.0))
+    assert " --timeout 6m00s`." in why_without_result(late, Finish(FinishReason.TIME_UP, ""))[0]
     assert why_without_result(replace(view, trials=()), done)[0].endswith(": none was started.")
 
 

@@ -194,7 +194,7 @@ def test_where_nothing_but_variables_tells_of_devices(
     with on(nodes["none"], job) as gpus:
         assert list(gpus.names) == names
         assert gpus.total_bytes(gpus.names) == 0
-        assert [gpus.identity(each) for each in names] == names
+        assert {gpus.identity(each) for each in names} <= {""}
 
 
 def notes(root: Path, job: dict[str, str]) -> str:
@@ -334,7 +334,7 @@ def test_unequal_gpus_have_names_that_cannot_be_mistaken(nodes: dict[str, Path])
     numbers = {"CUDA_VISIBLE_DEVICES": "0,1"}
     with on(nodes["none"], numbers, *cards) as gpus:
         assert gpus.names == ("0", "1")
-        assert (gpus.total_bytes(("0",)), gpus.identity("0")) == (0, "0")
+        assert (gpus.total_bytes(("0",)), gpus.identity("0")) == (0, "")
         assert "set CUDA_DEVICE_ORDER=PCI_BUS_ID" in gpus.notes[0].advice
     for job in ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {"SLURM_JOB_ID": "7"}):
         with on(nodes["none"], numbers | job, *cards) as gpus:
@@ -348,4 +348,4 @@ def test_a_uuid_may_be_as_short_as_cuda_takes_it(nodes: dict[str, Path]) -> None
     with on(nodes["none"], {"CUDA_VISIBLE_DEVICES": "GPU-8932f,GPU-8"}, *cards) as gpus:
         short, unclear = gpus.names
         assert (gpus.identity(short), gpus.total_bytes([short])) == (cards[0].uuid, 80 * nvml.GB)
-        assert (gpus.identity(unclear), gpus.total_bytes([unclear])) == (unclear, 0)
+        assert (gpus.identity(unclear), gpus.total_bytes([unclear])) == ("", 0)

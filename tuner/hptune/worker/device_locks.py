@@ -74,7 +74,7 @@ def lock_gpus(names: Iterable[str], most: int, owner: object = PROCESS) -> tuple
         for name in sorted(names, key=lambda each: not _has(owner, each)):
             if sum(_has(owner, each) for each in names) >= most:
                 break
-            identity = "" if name in _held else _seen_here(gpus.identity(name))
+            identity = "" if name in _held else _seen_here(name, gpus.identity(name))
             _lock(name, identity, owner)
         return tuple(name for name in names if _has(owner, name))[:most]
 
@@ -98,7 +98,7 @@ def lock_core_set(numbers: Iterable[int], owner: object = PROCESS) -> bool:
     """
     name = f"cores {sorted(numbers)}"
     with _guard:
-        return _lock(name, _seen_here(name), owner)
+        return _lock(name, _seen_here(name, name), owner)
 
 
 def release(owner: object = PROCESS) -> None:
@@ -212,13 +212,19 @@ def _address(identity: str) -> str:
     return f"\0hptune-{identity}"
 
 
-def _seen_here(device: str) -> str:
-    """Return the identity of a device among the processes that use the same name for it.
+def _seen_here(device: str, known: str = "") -> str:
+    """Return the identity of a device among the processes of a user's job.
 
-    A container or a batch job that sees only its own GPUs may number them from 0 again.
+    A container or a task that sees only its own GPUs may number them from 0 again, so a name that
+    the driver does not know stands for a device of that container and task alone.
+
+    Args:
+        device: Its name in this process.
+        known: Its name in all processes of this machine; empty if unknown.
     """
-    parts = [os.environ.get(name, "") for name in ("SLURM_STEP_ID", "SLURM_PROCID")]
-    parts += [devices.batch_job(os.environ), devices.node(), str(os.getuid()), device]
-    with contextlib.suppress(OSError):
-        parts.append(str(Path("/proc/self/ns/mnt").readlink()))
+    parts = [devices.batch_job(os.environ), devices.node(), str(os.getuid()), known or device]
+    if not known:
+        parts += [os.environ.get(name, "") for name in ("SLURM_STEP_ID", "SLURM_PROCID")]
+        with contextlib.suppress(OSError):
+            parts.append(str(Path("/proc/self/ns/mnt").readlink()))
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]

@@ -15,7 +15,7 @@ from ..core.messages import WorkerJoined
 from ..core.resources import Capacity
 from ..errors import LINUX_ONLY, UsageError
 from .gpus.machine import Gpus
-from .gpus.vendor import read
+from .gpus.vendor import number, read
 from .monitoring.cgroups import control_groups
 from .monitoring.memory import free_bytes, total_bytes
 
@@ -144,8 +144,7 @@ def _cpu_quota() -> float | None:
 
 
 def _cpus_of_slurm() -> int | None:
-    text = os.environ.get("SLURM_CPUS_ON_NODE", "") if is_slurm_job() else ""
-    return int(text) if text.isdecimal() else None
+    return number(os.environ.get("SLURM_CPUS_ON_NODE")) if is_slurm_job() else None
 
 
 def is_slurm_job() -> bool:
@@ -165,9 +164,8 @@ def ends_at() -> float | None:
     sets SLURM_JOB_END_TIME.
     """
     for name in (_ENDS_AT, "SLURM_JOB_END_TIME"):
-        text = os.environ.get(name, "")
-        if text.isdecimal():
-            return float(text)
+        if (end := number(os.environ.get(name))) is not None:
+            return float(end)
     return None
 
 
@@ -178,9 +176,10 @@ def set_walltime(seconds: float | None) -> None:
         seconds: How long the job may run from now on; None for what its script, or else its batch
             system says.
     """
-    if seconds is None and ends_at() is None:
-        known = (os.environ.get(name, "") for name in _WALLTIMES)
-        seconds = next((float(text) for text in known if text.isdecimal()), None)
+    if seconds is None and not os.environ.get(_ENDS_AT):
+        end, known = ends_at(), (os.environ.get(name, "") for name in _WALLTIMES)
+        length = next((float(text) for text in known if text.isdecimal()), None)
+        seconds = length if end is None else end - time.time()
     if seconds is not None:
         os.environ[_ENDS_AT] = f"{time.time() + seconds:.0f}"
         os.environ[_NOTICE] = f"{notice_seconds(seconds):.0f}"
@@ -211,8 +210,7 @@ def joined(worker: str, has: Capacity) -> WorkerJoined:
 
 def gpus_of_job() -> int:
     """Return how many GPUs the job of this worker asked for on its node; 0 if unknown."""
-    text = os.environ.get("HPTUNE_WORKER_GPUS", "")
-    return int(text) if text.isdecimal() else 0
+    return number(os.environ.get("HPTUNE_WORKER_GPUS")) or 0
 
 
 def gang() -> str:

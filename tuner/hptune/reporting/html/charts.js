@@ -159,7 +159,7 @@ window.hptuneCharts ??= (() => {
     const acrossOf = share => x === wholeX ? share : x.place(wholeX.at(share)), upOf = share => y === wholeY ? share : y.place(wholeY.at(share));
     const width = Math.max(place.clientWidth || 600, 200);
     const yTicks = y.ticks(Math.max(3, Math.floor(height / 50)));
-    const left = 12 + (yLabel ? 18 : 0) + 6.3 * Math.max(0, ...yTicks.map(([, text]) => short(text, 24).length));
+    const left = 12 + (yLabel ? 18 : 0) + 7.2 * Math.max(0, ...yTicks.map(([, text]) => short(text, 24).length));
     const right = 12, top = legend.length || gradient ? 8 : 20;
     const inner = width - left - right;
     let xTicks = x.ticks(Math.max(2, Math.floor(inner / 75))).map(([at, text]) => [at, short(text, 24)]);

@@ -391,7 +391,7 @@ window.hptuneFigures ??= (() => {
     const down = [...rows].reverse(), y = bands(down.map((_, index) => index), down.map(each => each[0]));
     const most = Math.max(...rows.flatMap(([, share, , high]) => [share, high]));
     chart(place, {
-      label, name: label, x: linear(0, most, { margin: 0, percent: true }), y, xLabel, height: filling(place, 60 + 26 * rows.length),
+      label, name: label, x: linear(0, most, { margin: 0.03, percent: true }), y, xLabel, height: filling(place, 60 + 26 * rows.length),
       marks: [
         { lines: down.map(([, , low, high], index) => ({ at: [[low, index], [high, index]], color: COLORS.complete })), width: 2, opacity: 0.7 },
         { points: down.map(([name, share, low, high], index) => ({ x: share, y: index, color: COLORS.complete, text: `${name}: ${Math.round(100 * share)} % (${Math.round(100 * low)} to ${Math.round(100 * high)} %)` })) },

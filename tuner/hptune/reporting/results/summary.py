@@ -270,15 +270,16 @@ def resume_command(view: StudyView) -> str:
 def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) -> str:
     """Return the command that continues the study, if asked for with the failed trials.
 
-    Limits apply to all runs together. With the same limit the next run would stop at once, so
-    it is doubled.
+    Limits apply to all runs together. With the same limit, or less than was used beyond it, the
+    next run would stop at once, so it is doubled.
     """
     command = f"hptune resume {_directory(view)}{' --retry-failed' if retries else ''}"
     finish_reason = None if finish is None else finish.finish_reason
     if finish_reason is FinishReason.BUDGET_SPENT and (budget := view.device_budget) is not None:
         return f"{command} --budget {2 * budget.hours:.12g}{budget.device}-h"
     if finish_reason is FinishReason.TIME_UP and view.timeout_seconds is not None:
-        return f"{command} --timeout {text.duration(max(1.0, 2 * view.timeout_seconds))}"
+        seconds = 2 * max(0.5, view.timeout_seconds, sum(view.run_seconds))
+        return f"{command} --timeout {text.duration(seconds)}"
     searched = view.ended - view.confirmations
     if not retries and view.budget_trials is not None and searched >= view.budget_trials:
         return f"{command} --trials {2 * view.budget_trials}"

@@ -65,8 +65,8 @@ class ReportChecks:
         if step < 1:
             words = (
                 f"{trial} reports {word} {step}, but a report says how many are done, from 1: this "
-                f"one is not compared with other trials, and all others are one {word} off. Write "
-                f"trial.report({word} + 1, …)"
+                f"one is not compared with other trials, and all others are one {word} off. Count "
+                f"from 1; in Python: trial.report({word} + 1, …)"
             )
             yield "first step", words
         # A later attempt first repeats what the ledger lacks, and may then start over.

@@ -87,10 +87,10 @@ class Gpus:
         return False
 
     def identity(self, gpu: str) -> str:
-        """Return the name of a GPU among all processes of this machine; its own if unknown."""
+        """Return the name of a GPU among all processes of this machine; empty if unknown."""
         vendor, name = self._of(gpu)
         found = vendor.gpu(name)
-        return found.identity if found else gpu
+        return found.identity if found else ""
 
     def cores_near(self, gpu: str) -> str:
         """Return the cores near a GPU, as a list of the kernel's; empty if unknown."""
