@@ -229,7 +229,7 @@ class _Reports:
         # Other lines may be JSON too: those of a log have texts.
         if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
             return False
-        if any(step % 1 for step in steps):
+        if any(step % 1 for step in steps[:1]):
             return False
         metrics = as_metrics(found)
         with self._lock:
