@@ -271,11 +271,6 @@ class Resumption:
         if self._trial.keeps_last and self._progress.state is State.DONE:
             self._write()
 
-    def remove_if_ended_early(self) -> None:
-        """Remove the checkpoints of a training that ended by itself, unless its model is kept."""
-        if self.ended_early and not self._trial.keeps_last:
-            self._checkpoints.remove()
-
     # --- what follows -----------------------------------------------------------------------
 
     def _handle(self, event: Event, *, epoch: int | None = None) -> None:
