@@ -294,7 +294,10 @@ class Resumption:
                     del self._models[:-1]  # each may hold the memory of a GPU
                     self._checkpoints.remove()
                 case Do.WRITE:
-                    self._write_if_possible()
+                    try:
+                        self._write()
+                    except NoRoom as error:
+                        log.warning("The trial will continue from an earlier epoch: %s.", error)
                 case Do.STOP:
                     self._trial.stop_if_told()
                 case Do.RELEASE:
@@ -380,12 +383,6 @@ class Resumption:
                 results=list(self._results),
                 recorder=self._recorder.state(self._models),
             )
-
-    def _write_if_possible(self) -> None:
-        try:
-            self._write()
-        except NoRoom as error:
-            log.warning("The trial will continue from an earlier epoch: %s.", error)
 
     def _write(self) -> None:
         if self._unwritten is not None:
