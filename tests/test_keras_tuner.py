@@ -132,7 +132,7 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
 CALLS = """
     import json
     import warnings
-    from hptune import Study, UsageError
+    from hptune import UsageError
     from hptune import keras_tuner as kt
     from hptune.keras_tuner import _hyperband
 
@@ -143,6 +143,10 @@ CALLS = """
         def fit(self, hp, model, x, **kwargs):
             self.count = getattr(self, "count", 0) + 1
             return float(model + self.count * x[0])
+
+    class More(Model):
+        def fit(self, hp, model, x, y, more, **kwargs):
+            return float(model + x[0] + y[0] + more[0])
 
     class Own(kt.RandomSearch):
         def run_trial(self, trial): ...
@@ -187,10 +191,11 @@ CALLS = """
         again = kt.Tuner(kt.oracles.RandomSearchOracle(max_trials=2), Model(), **settings)
         again.reload()
         reloaded = [each.score for each in again.oracle.get_best_trials()]
-        kt.GridSearch(Model(), max_trials=3, overwrite=True, **settings).search([1.0], verbose=0)
+        grid = kt.GridSearch(More(), max_trials=3, overwrite=True, **settings)
+        grid.search([1.0], [2.0], [3.0], verbose=0)
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
                       reloaded == [value],
-                      [trial.params["units"] for trial in Study("mine/it").trials]]))
+                      [[trial.params["units"], trial.value] for trial in grid.study.trials]]))
 """
 
 
@@ -198,7 +203,7 @@ CALLS = """
 def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
-    said, same, warned, mean, is_reloaded, units = json.loads(ended.out.splitlines()[-1])
+    said, same, warned, mean, is_reloaded, found = json.loads(ended.out.splitlines()[-1])
     assert "Own.run_trial is not used" in said["run_trial"]
     assert 'batch_size=hp.Int("batch_size"' in said["run_trial"]
     assert "Watching.on_trial_end would not be called" in said["on_"]
@@ -212,7 +217,7 @@ def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     assert [advice in each for each in warned if "is left out" in each] == [False, True], warned
     assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
     assert (mean, is_reloaded) == (2.0, True), "of three trainings, which add 1, 2 and 3"
-    assert units == [1, 2, 3], "the second search has replaced the first"
+    assert found == [[1, 7.0], [2, 8.0], [3, 9.0]], "the second search has replaced the first"
 
 
 AFTER_SEARCH = """

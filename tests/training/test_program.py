@@ -232,7 +232,7 @@ def test_lines_that_are_almost_reports_do_not_stop_the_reading(attempts: Attempt
         echo '{"epoch": 0.33, "loss": 3}'
         printf '{"huge": 1%0400d}\n' 0
         awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\\"a\\":"; print "" }'
-        echo '{"step": 7, "loss": 0.5}'
+        echo '{"epoch": 0.5, "step": 7, "loss": 0.5}'
     """
     result = run(attempts, *shell(script))
     assert result.ending.cause is Cause.RETURNED, result.ending

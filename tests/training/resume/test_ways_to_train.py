@@ -411,20 +411,18 @@ def test_code_that_does_not_come_to_the_fit_of_its_checkpoint_begins_again(
     assert put.attempt(number=2).steps == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("stops_early", "keeps_last"), [(False, True), (True, True), (True, False)]
-)
+@pytest.mark.parametrize("stops_early", [False, True])
 def test_a_training_keeps_its_last_epoch_if_its_model_may_be_needed(
-    attempts: Attempts, tmp_path: Path, stops_early: bool, keeps_last: bool
+    attempts: Attempts, tmp_path: Path, stops_early: bool
 ) -> None:
     put = Put(attempts, tmp_path, SMALL + (STOPS_EARLY if stops_early else FIT))
-    result = put.attempt(keep_last=keeps_last)
+    result = put.attempt(keep_last=True)
     assert result.ending.cause is Cause.RETURNED, result.log
     assert (result.steps[-1] < EPOCHS) == stops_early
     assert result.ending.ended_early is stops_early
     resume = result.directory / "resume"
     kept = sorted(int(path.stem) for path in resume.glob("*.ckpt"))
-    assert kept[-1:] == result.steps[-1:] * keeps_last
+    assert kept[-1:] == result.steps[-1:]
 
 
 def test_a_training_that_has_ended_by_itself_does_not_train_on_with_more_epochs(

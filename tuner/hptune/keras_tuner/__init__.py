@@ -110,7 +110,8 @@ class Tuner:
         from ..user_code.model_file import BuildFunction
 
         self.oracle = oracle
-        self.hypermodel = hypermodel if hasattr(hypermodel, "build") else BuildFunction(hypermodel)
+        has_build = hasattr(hypermodel, "build")
+        self.hypermodel: Any = hypermodel if has_build else BuildFunction(hypermodel)
         repeats = executions_per_trial > 1
         self._tuned = _Repeated(self.hypermodel, executions_per_trial) if repeats else hypermodel
         self._path = Path(directory or ".", project_name or "untitled_project")
@@ -162,12 +163,15 @@ class Tuner:
             StudyError: The study cannot continue; calling `search` again continues it later.
             KeyboardInterrupt: The study was interrupted; the same script continues it.
         """
-        given = {**dict(zip(_FIT, fit_args, strict=False)), **fit_kwargs}
+        takes = inspect.signature(self.hypermodel.fit).parameters if self._has_own_fit() else {}
+        own = [name for name, take in takes.items() if take.kind is take.POSITIONAL_OR_KEYWORD]
+        # Its own are those after hp, model, x and y.
+        given = dict(zip((*_FIT[:2], *(own[4:] or _FIT[2:])), fit_args, strict=False)) | fit_kwargs
         is_quiet = given.get("verbose") == 0
         epochs = given.pop("epochs", None)
         if "epochs" in self._settings:  # of Hyperband or the user, as in KerasTuner
             epochs = None
-        elif epochs is None and not self._trains_by_itself():
+        elif epochs is None and not self._has_own_fit():
             epochs = 1  # Keras's default
         searched.append(self)
         try:
@@ -180,7 +184,7 @@ class Tuner:
             progress, has_begun, _ = str(error).partition(". Continue with")
             more = f". The same script continues the study in {self._path}" if has_begun else ""
             raise KeyboardInterrupt(progress + more) from None
-        self._show_oracle()
+        self.reload()
 
     def reload(self) -> None:
         """Let the oracle have the trials of the study that exists, as after `search`.
@@ -188,7 +192,18 @@ class Tuner:
         Raises:
             NoStudyError: There is none.
         """
-        self._show_oracle()
+        kind, space = _library().engine.trial.Trial, self.study.space.to_json()
+        from ..training.hyperparameters import make_hyperparameters
+
+        for trial in self._best("complete"):
+            shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
+            shown.status, shown.best_step = "COMPLETED", trial.step or 0
+            shown.score = trial.value
+            if self.oracle.objective.has_value(trial.metrics):
+                shown.score = self.oracle.objective.get_value(trial.metrics)
+            for name, value in trial.metrics.items():
+                shown.metrics.update(name, value, step=shown.best_step)
+            self.oracle.trials[shown.trial_id] = shown
 
     def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
@@ -282,25 +297,10 @@ class Tuner:
             settings.pop("seed", None)
         return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
 
-    def _trains_by_itself(self) -> bool:
+    def _has_own_fit(self) -> bool:
         from ..user_code.search_arguments import has_own_fit
 
         return has_own_fit(self.hypermodel)
-
-    def _show_oracle(self) -> None:
-        """Let the oracle have the trials, for scripts that ask it and not the tuner."""
-        kind, space = _library().engine.trial.Trial, self.study.space.to_json()
-        from ..training.hyperparameters import make_hyperparameters
-
-        for trial in self._best("complete"):
-            shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
-            shown.status, shown.best_step = "COMPLETED", trial.step or 0
-            shown.score = trial.value
-            if self.oracle.objective.has_value(trial.metrics):
-                shown.score = self.oracle.objective.get_value(trial.metrics)
-            for name, value in trial.metrics.items():
-                shown.metrics.update(name, value, step=shown.best_step)
-            self.oracle.trials[shown.trial_id] = shown
 
 
 class _OfOracle(Tuner):

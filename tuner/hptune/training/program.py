@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from ..errors import ProgramFailed
 from ..user_code.programs import filled_in, runs_elsewhere
@@ -217,20 +217,20 @@ class _Reports:
         with self._lock:
             self.failure = self.failure or error
 
-    def read(self, line: str) -> bool:
-        """Report a line, if it has metrics; return whether it has."""
+    def read(self, line: str) -> None:
+        """Report a line, if it has metrics."""
         if not line.lstrip().startswith("{"):
-            return False
+            return
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
-            return False
+            return
         steps = [found.pop(name) for name in STEP_NAMES if name in found]
         # Other lines may be JSON too: those of a log have texts.
         if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
-            return False
-        if any(step % 1 for step in steps):
-            return False
+            return
+        if any(step % 1 for step in steps[:1]):
+            return
         metrics = as_metrics(found)
         with self._lock:
             self._count = int(steps[0]) if steps else self._count + 1
@@ -240,11 +240,10 @@ class _Reports:
                     self._trial.report(self._count, **metrics)
                 except Exception as error:  # raised where the objective runs
                     self.failure = error
-        return True
 
 
 class _MetricsFile:
-    """The lines that a program appends to a file; a context manager, which closes it."""
+    """The lines that a program appends to a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -252,10 +251,7 @@ class _MetricsFile:
         self._part = b""
         self._latest = (0, b"")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def new_lines(self, *, with_last: bool) -> Iterator[str]:
@@ -296,7 +292,7 @@ def _reading(
     over = threading.Event()
 
     def follow() -> None:
-        with _MetricsFile(metrics_file) as file:
+        with contextlib.closing(_MetricsFile(metrics_file)) as file:
             while True:
                 was_over = over.is_set()
                 for line in file.new_lines(with_last=was_over):

@@ -100,7 +100,6 @@ def _run(
     if trial.rank == 0 and may_be_best:
         of_result = best.model if best is not None and step == best.step else recorder.model
         save_model(_trained(model, of_result), trial.directory)
-    recorder.resumption.remove_if_ended_early()
     ended_early = _ended_early(recorder, trial.epochs)
     return Ending(Cause.RETURNED, metrics, step, recorder.remark, ended_early=ended_early)
 

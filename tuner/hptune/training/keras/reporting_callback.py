@@ -40,19 +40,16 @@ def _callback_class() -> Any:
             self._trial = trial
             self._step = 0
 
-        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it
-            self._stop_if_told()  # also where the objective is called to find its hyperparameters
+        # At the begin also where the objective is called to find its hyperparameters.
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            if self._trial.should_stop():  # Keras would end the epoch for other callbacks
+                self._trial.stop_if_told()
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - as above
-            self._stop_if_told()
+        on_train_batch_end = on_train_begin
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self._step = max(self._step, epoch) + 1
             self._trial.report(self._step, **reportable(logs or {}))
             self.model.stop_training |= self._trial.should_stop()
-
-        def _stop_if_told(self) -> None:
-            if self._trial.should_stop():  # Keras would end the epoch for other callbacks
-                self._trial.stop_if_told()
 
     return ReportingCallback

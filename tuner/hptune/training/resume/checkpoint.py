@@ -113,7 +113,7 @@ class Checkpoints:
             except BaseException:
                 fresh.unlink(missing_ok=True)
                 raise
-        self._remove_old()
+        _remove([path for _, path in self._newest_first()][KEPT:])
 
     def newest(self, *, cleans_up: bool = True) -> tuple[int, Any] | None:
         """Return step and state of the newest intact checkpoint; None if there is none.
@@ -163,9 +163,6 @@ class Checkpoints:
                  if path.stem.isdecimal()}  # fmt: skip
         for step in sorted(found, reverse=True):
             yield step, found[step]
-
-    def _remove_old(self) -> None:
-        _remove([path for _, path in self._newest_first()][KEPT:])
 
 
 def _remove(paths: Iterable[Path]) -> None:

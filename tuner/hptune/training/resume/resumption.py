@@ -271,11 +271,6 @@ class Resumption:
         if self._trial.keeps_last and self._progress.state is State.DONE:
             self._write()
 
-    def remove_if_ended_early(self) -> None:
-        """Remove the checkpoints of a training that ended by itself, unless its model is kept."""
-        if self.ended_early and not self._trial.keeps_last:
-            self._checkpoints.remove()
-
     # --- what follows -----------------------------------------------------------------------
 
     def _handle(self, event: Event, *, epoch: int | None = None) -> None:
@@ -299,7 +294,10 @@ class Resumption:
                     del self._models[:-1]  # each may hold the memory of a GPU
                     self._checkpoints.remove()
                 case Do.WRITE:
-                    self._write_if_possible()
+                    try:
+                        self._write()
+                    except NoRoom as error:
+                        log.warning("The trial will continue from an earlier epoch: %s.", error)
                 case Do.STOP:
                     self._trial.stop_if_told()
                 case Do.RELEASE:
@@ -385,12 +383,6 @@ class Resumption:
                 results=list(self._results),
                 recorder=self._recorder.state(self._models),
             )
-
-    def _write_if_possible(self) -> None:
-        try:
-            self._write()
-        except NoRoom as error:
-            log.warning("The trial will continue from an earlier epoch: %s.", error)
 
     def _write(self) -> None:
         if self._unwritten is not None:
