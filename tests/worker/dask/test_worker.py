@@ -19,6 +19,7 @@ from distributed.scheduler import heartbeat_interval
 from hptune.core.resources import Capacity
 from hptune.errors import StudyError
 from hptune.worker.dask import worker
+from hptune.worker.dask.offer import Offer, WorkerOptions
 from hptune.worker.dask.worker import HEARTBEAT_SECONDS, _seconds_to_near_end, _Worker
 
 REFUSED = SimpleNamespace(announcement=object(), is_accepted=False)
@@ -117,6 +118,37 @@ def test_a_worker_says_at_once_which_address_it_cannot_reach(
         asyncio.run(joined())
     assert [line.replace(str(file), "FILE") for line in said] == [waits]
     assert ended.value.message.replace(str(file), "FILE").startswith(ends)
+
+
+def test_a_worker_waits_for_its_name_until_the_scheduler_has_noticed_that_it_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    async def said() -> list[str]:
+        lines = list[str]()
+        served: Any = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        async with (
+            Scheduler(**served, dashboard=False) as there,
+            _Worker(
+                there.address, granted=Capacity(cpus=(0,)), say=print, name="twin", **served
+            ) as before,
+        ):
+
+            def say(line: str) -> None:
+                lines.append(line.replace(there.address, "ADDRESS"))
+                closing.append(asyncio.ensure_future(before.close()))
+
+            closing = list[asyncio.Future[Any]]()
+            options = WorkerOptions(there.address, name="twin", insecure=True)
+            offer = Offer(Capacity(cpus=(0,)))
+            joined = await worker._Joining(options, offer, say, tmp_path, is_quiet=True)._joined()
+            assert joined is not None
+            await joined.close()
+            await asyncio.gather(*closing)
+        return lines
+
+    assert asyncio.run(said()) == [
+        "waiting for a scheduler at ADDRESS: it has another worker called 'twin'"
+    ]
 
 
 def test_no_line_of_a_trial_comes_before_that_of_joining(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def scheduler(
     type=KindType(size()),
     help="Most memory to use; dask-jobqueue passes that of its job.",
 )
-@click.option("--name", default="", metavar="NAME", help="Name shown on the dashboard.")
+@click.option("--name", default="", metavar="NAME", help="Name in Dask, which no other has.")
 @click.option(
     "--interface",
     metavar="NAME",

@@ -303,11 +303,13 @@ class _Joining:
         )
         try:
             await worker
-        except (OSError, TimeoutError):
-            return None
-        except (RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
-            if isinstance(cause, OSError | TimeoutError):
+            if isinstance(error, OSError) or isinstance(cause, OSError):
+                return None
+            if "name taken" in str(cause):  # by this one, say, before it lost its connection
+                name = self._options.name
+                self._unreached = self._refusal = f"it has another worker called {name!r}"
                 return None
             raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
         limit_connections(worker)
