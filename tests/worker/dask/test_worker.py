@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -149,6 +150,25 @@ def test_a_worker_waits_for_its_name_until_the_scheduler_has_noticed_that_it_was
     assert asyncio.run(said()) == [
         "waiting for a scheduler at ADDRESS: it has another worker called 'twin'"
     ]
+
+
+@pytest.mark.parametrize("is_under_nohup", [False, True])
+def test_a_worker_leaves_when_its_terminal_is_closed_but_not_under_nohup(
+    tmp_path: Path, is_under_nohup: bool
+) -> None:
+    def say(line: str) -> None:
+        # The kernel and the shell both send the first.
+        for each in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM) if "waiting" in line else ():
+            signal.raise_signal(each)
+
+    options = WorkerOptions(str(tmp_path / "scheduler.json"))
+    joining = worker._Joining(options, Offer(Capacity(cpus=(0,))), say, tmp_path, is_quiet=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_under_nohup else lambda *_: None)
+    try:
+        asyncio.run(joining.run())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert joining._why == ("SIGTERM" if is_under_nohup else "SIGHUP")
 
 
 def test_no_line_of_a_trial_comes_before_that_of_joining(tmp_path: Path) -> None:
