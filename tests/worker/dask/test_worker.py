@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from distributed.scheduler import heartbeat_interval
 from hptune.core.resources import Capacity
 from hptune.errors import StudyError
 from hptune.worker.dask import worker
+from hptune.worker.dask.offer import Offer, WorkerOptions
 from hptune.worker.dask.worker import HEARTBEAT_SECONDS, _seconds_to_near_end, _Worker
 
 REFUSED = SimpleNamespace(announcement=object(), is_accepted=False)
@@ -117,6 +119,56 @@ def test_a_worker_says_at_once_which_address_it_cannot_reach(
         asyncio.run(joined())
     assert [line.replace(str(file), "FILE") for line in said] == [waits]
     assert ended.value.message.replace(str(file), "FILE").startswith(ends)
+
+
+def test_a_worker_waits_for_its_name_until_the_scheduler_has_noticed_that_it_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    async def said() -> list[str]:
+        lines = list[str]()
+        served: Any = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        async with (
+            Scheduler(**served, dashboard=False) as there,
+            _Worker(
+                there.address, granted=Capacity(cpus=(0,)), say=print, name="twin", **served
+            ) as before,
+        ):
+
+            def say(line: str) -> None:
+                lines.append(line.replace(there.address, "ADDRESS"))
+                closing.append(asyncio.ensure_future(before.close()))
+
+            closing = list[asyncio.Future[Any]]()
+            options = WorkerOptions(there.address, name="twin", insecure=True)
+            offer = Offer(Capacity(cpus=(0,)))
+            joined = await worker._Joining(options, offer, say, tmp_path, is_quiet=True)._joined()
+            assert joined is not None
+            await joined.close()
+            await asyncio.gather(*closing)
+        return lines
+
+    assert asyncio.run(said()) == [
+        "waiting for a scheduler at ADDRESS: it has another worker called 'twin'"
+    ]
+
+
+@pytest.mark.parametrize("is_under_nohup", [False, True])
+def test_a_worker_leaves_when_its_terminal_is_closed_but_not_under_nohup(
+    tmp_path: Path, is_under_nohup: bool
+) -> None:
+    def say(line: str) -> None:
+        # The kernel and the shell both send the first.
+        for each in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM) if "waiting" in line else ():
+            signal.raise_signal(each)
+
+    options = WorkerOptions(str(tmp_path / "scheduler.json"))
+    joining = worker._Joining(options, Offer(Capacity(cpus=(0,))), say, tmp_path, is_quiet=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_under_nohup else lambda *_: None)
+    try:
+        asyncio.run(joining.run())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert joining._why == ("SIGTERM" if is_under_nohup else "SIGHUP")
 
 
 def test_no_line_of_a_trial_comes_before_that_of_joining(tmp_path: Path) -> None:

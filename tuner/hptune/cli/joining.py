@@ -163,7 +163,7 @@ def scheduler(
     type=KindType(size()),
     help="Most memory to use; dask-jobqueue passes that of its job.",
 )
-@click.option("--name", default="", metavar="NAME", help="Name shown on the dashboard.")
+@click.option("--name", default="", metavar="NAME", help="Name in Dask, which no other has.")
 @click.option(
     "--interface",
     metavar="NAME",
@@ -205,8 +205,9 @@ def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> No
     One worker on each machine is enough. Several workers on a machine share its GPUs, but
     know nothing of each other's cores and memory: limit each to its part.
 
-    After Ctrl-C, SIGTERM, SIGUSR1 or SIGUSR2, and before the end of --walltime, trials write
-    a checkpoint and continue on other workers. A second Ctrl-C stops at once.
+    After Ctrl-C, SIGTERM, SIGUSR1 or SIGUSR2, if its terminal is closed, and before the end of
+    --walltime, trials write a checkpoint and continue on other workers. A second Ctrl-C stops
+    at once.
     """
     from ..worker.dask.offer import WorkerOptions, offered
     from ..worker.dask.worker import join

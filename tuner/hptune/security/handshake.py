@@ -30,8 +30,8 @@ PLAIN = (
     "too, with the address tcp://…; or it is no scheduler of hptune"
 )
 OTHER = (
-    "its certificates are of another study or scheduler than those in {path}. Copy its worker.pem "
-    "again (`hptune certs` on its machine shows where it is)"
+    "its certificates are of another study or scheduler than those in {path}. Restart it if they "
+    "were renewed, or copy its worker.pem again (`hptune certs` on its machine shows where it is)"
 )
 EXPIRED = (
     "the certificates in {path} were valid until {day}. Make new ones on the scheduler's machine "

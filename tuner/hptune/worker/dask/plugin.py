@@ -193,8 +193,7 @@ class StudyPlugin(WorkerPlugin):
         logger.error(
             "This worker was refused by the study %s: %s", self.study, announcement.event.reason
         )
-        was_refused = getattr(self._worker, "was_refused", None)
-        if was_refused is not None:
+        if (was_refused := getattr(self._worker, "was_refused", None)) is not None:
             was_refused(is_of_versions=announcement.is_of_versions)
 
     @property
@@ -247,8 +246,7 @@ class StudyPlugin(WorkerPlugin):
 
     def _say(self, what: str) -> None:
         """Print a line about the study, if this is a worker of `hptune worker`."""
-        say = getattr(self._worker, "say", None)
-        if say is not None:
+        if (say := getattr(self._worker, "say", None)) is not None:
             say(f"study {self.study}: {what}")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ...core.attempt import Cause, Ending
 from ...core.resources import Capacity, Placement, size
+from ...text import plural
 
 
 def capacity_text(capacity: Capacity) -> str:
     """Return what a worker offers."""
-    parts = [_counted(len(capacity.cpus), "core")]
+    parts = [plural(len(capacity.cpus), "core")]
     if capacity.gpus:
-        parts.append(f"{_counted(len(capacity.gpus), 'GPU')} ({', '.join(capacity.gpus)})")
+        parts.append(f"{plural(len(capacity.gpus), 'GPU')} ({', '.join(capacity.gpus)})")
     parts.append(f"{size(capacity.memory_bytes)} of memory")
     return ", ".join(parts)
 
@@ -18,7 +19,7 @@ def capacity_text(capacity: Capacity) -> str:
 def placement_text(placement: Placement) -> str:
     """Return what an attempt holds."""
     is_part = placement.cpu_share < 1
-    cores = _counted(len(placement.cpus), "core")
+    cores = plural(len(placement.cpus), "core")
     words = f"{placement.cpu_share:.2g} of a core" if is_part else cores
     if not placement.gpus:
         return words
@@ -31,7 +32,3 @@ def ending_text(ending: Ending) -> str:
     if ending.cause is Cause.PRUNED:
         return "pruned"  # by a pruner or a user; only the master knows
     return f"{ending.cause} ({ending.reason})" if ending.reason else str(ending.cause)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -57,8 +57,8 @@ expects no notice.
 """
 
 _LEAVES_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals on which a worker leaves. Grid Engine and LSF announce the end of a job by the last
-two."""
+"""Signals on which a worker leaves, as on SIGHUP, but under nohup. Grid Engine and LSF announce the
+end of a job by the last two."""
 
 _OTHERS_SECONDS = 5.0
 """Seconds for other studies to ask for a worker that one has refused because of its versions."""
@@ -166,7 +166,8 @@ class _Joining:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        for each in _LEAVES_ON:
+        closes = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        for each in (*_LEAVES_ON, *closes):
             loop.add_signal_handler(each, self._on_signal, each)
         if (leaves_at := devices.leaves_at()) is not None:
             late = _LATE_SECONDS if devices.is_slurm_job() else 0.0
@@ -195,8 +196,7 @@ class _Joining:
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
             self._say("the scheduler is gone")
-            finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]  # Dask's
-            await _first(self._leave.wait(), finished)
+            await _first(self._leave.wait(), worker.finished())  # type: ignore[no-untyped-call]
         if self._leave.is_set():
             self._say(f"{self._why}: trials here are released, to run elsewhere")
             await asyncio.gather(
@@ -208,10 +208,11 @@ class _Joining:
         await worker.close()
 
     def _on_signal(self, number: int) -> None:
-        if self._is_signalled:
-            # The attempts notice, and end too.
-            os._exit(130)
-        self._is_signalled = True
+        if number != signal.SIGHUP:  # which comes twice when a terminal is closed
+            if self._is_signalled:
+                # The attempts notice, and end too.
+                os._exit(130)
+            self._is_signalled = True
         if not self._leave.is_set():
             self._why = _signal_text(number, _seconds_to_near_end())
             self._leave.set()
@@ -303,11 +304,13 @@ class _Joining:
         )
         try:
             await worker
-        except (OSError, TimeoutError):
-            return None
-        except (RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
-            if isinstance(cause, OSError | TimeoutError):
+            if isinstance(error, OSError) or isinstance(cause, OSError):
+                return None
+            if "name taken" in str(cause):  # by this one, say, before it lost its connection
+                name = self._options.name
+                self._unreached = self._refusal = f"it has another worker called {name!r}"
                 return None
             raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
         limit_connections(worker)
