@@ -66,12 +66,6 @@ def test_the_usual_study_gets_the_search_that_needs_the_fewest_trials() -> None:
     [
         (ALL_TYPES, 5_000, 2, "5000 trials are many"),
         (ALL_TYPES, None, 2, "the number of trials is open"),
-        (
-            CONDITIONAL_CONTINUUM,
-            200,
-            32,
-            "32 trials run in parallel, and 4 of 5 hyperparameters are",
-        ),
         (WIDE, 200, 1, "80 hyperparameters are many"),
     ],
 )
@@ -83,6 +77,6 @@ def test_what_a_gaussian_process_is_not_made_for(
     assert words in choice.why
 
 
-def test_many_at_once_alone_are_no_reason() -> None:
-    assert choose(ALL_TYPES, trials=200, parallel_trials=32).search == "bayesian"
-    assert choose(CONDITIONAL_CONTINUUM, trials=200, parallel_trials=8).search == "bayesian"
+@pytest.mark.parametrize("space", [ALL_TYPES, CONDITIONAL_CONTINUUM])
+def test_many_at_once_are_no_reason_for_another_search(space: SearchSpace) -> None:
+    assert choose(space, trials=200, parallel_trials=32).search == "bayesian"

@@ -2,8 +2,7 @@
 
 The rule follows measurements (benchmarks/README.md). The Gaussian process finds better
 configurations than TPE in the same number of trials, in all kinds of spaces, sequentially as well
-as in parallel. The exception is many parallel trials in a mostly conditional space. Its
-suggestions take longer the more trials there are.
+as in parallel. Its suggestions take longer the more trials there are.
 """
 
 from __future__ import annotations
@@ -17,11 +16,6 @@ _MOST_TRIALS = 1_000
 
 _MOST_DIMENSIONS = 60
 """Hyperparameters; the Gaussian process was not measured with more."""
-
-_MANY_PARALLEL = 24
-_MOSTLY_CONDITIONAL = 0.5
-"""From these numbers of parallel trials and share of conditional hyperparameters on, TPE is better
-(measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +60,6 @@ def choose(
         return Choice("tpe", f"{many}, and its suggestions stay fast")
     if len(space) > _MOST_DIMENSIONS:
         return Choice("tpe", f"{len(space)} hyperparameters are many")
-    conditional = sum(bool(parameter.conditions) for parameter in space)
-    if parallel_trials >= _MANY_PARALLEL and conditional >= _MOSTLY_CONDITIONAL * len(space):
-        return Choice(
-            "tpe",
-            f"{parallel_trials} trials run in parallel, and {conditional} of {len(space)} "
-            "hyperparameters are conditional",
-        )
     return Choice("bayesian", f"it needs the fewest trials, and {trials} are planned")
 
 
