@@ -30,7 +30,7 @@ def made(body: str) -> Any:
         ("history: History = model.fit(*args)\n    return history", FitResult.HISTORY),
         ("h = None\n    for _ in range(2):\n        h = model.fit()\n    return h",
          FitResult.HISTORY),
-        ("self.h = model.fit(*args)\n    return self.h", FitResult.HISTORY),
+        ("self.history = model.fit(*args)\n    return self.history", FitResult.HISTORY),
         ("if h := model.fit(*args):\n        return h", FitResult.HISTORY),
         ("return None", FitResult.METRICS),
         ("return 0.5", FitResult.NUMBER),

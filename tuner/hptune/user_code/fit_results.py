@@ -48,13 +48,13 @@ def result_of(fit: Callable[..., Any]) -> FitResult:
     values = [
         one
         for each in returned
-        for one in assigned.get(ast.unparse(each).removesuffix(".history"), [each])
+        for name in [ast.unparse(each)]
+        for one in assigned.get(name) or assigned.get(name.removesuffix(".history"), [each])
         if not (isinstance(one, ast.Constant) and one.value is None)  # as before a loop
     ]
     if values and all(_calls(value, "fit") for value in values):
         return FitResult.HISTORY
-    unknown = not values or any(map(_is_dict, values))
-    return FitResult.METRICS if unknown else FitResult.NUMBER
+    return FitResult.METRICS if not values or any(map(_is_dict, values)) else FitResult.NUMBER
 
 
 def _of_function(node: ast.AST) -> Iterator[ast.AST]:
