@@ -32,7 +32,7 @@ OWN = ("asha", "asha-promote", "hyperband", "median")
 OTHERS = (
     "one-epoch:4-of-32", "one-epoch:8-of-128",
     "optuna:halving", "optuna:halving-3", "optuna:hyperband", "optuna:median",
-    "ray:asha", "ray:asha-3", "ray:asha-brackets", "ray:hyperband", "ray:median",
+    "ray:asha", "ray:asha-3", "ray:asha-brackets", "ray:hyperband",
     "syne:asha", "syne:asha-brackets", "syne:median",
 )  # fmt: skip
 BUDGET_TRAININGS = 40
@@ -190,8 +190,8 @@ def main() -> None:
     for rule in options.rules:
         owners.setdefault(rule.rpartition(":")[0], []).append(rule)
     best = [add_best(figures, owner, of_it) for owner, of_it in owners.items() if owner]
-    others = [(figures, rule) for rule in (*options.rules, *best)]
     for rule in ours:
+        others = [(figures, other) for other in (*options.rules, *best) if other != rule]
         print(table(names, options.workers, (figures, rule), others), end="\n\n")
     for theirs in best:
         print(by_task(names, options.workers, (figures, ours[0]), (figures, theirs)), end="\n\n")

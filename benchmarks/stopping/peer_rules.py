@@ -55,8 +55,8 @@ class OptunaRule:
     """A pruner of Optuna. It pauses no trials.
 
     Args:
-        name: `halving` (its default), `halving-3` (one in three, from epoch 1), `hyperband` or
-            `median`.
+        name: `halving` (its default), `halving-3` (one in three, from epoch 1), `halving-3-late`
+            (from a twentieth of the epochs, as hptune), `hyperband` or `median`.
         epochs: The full training.
         seed: Chooses which trials are in which bracket.
     """
@@ -79,6 +79,9 @@ class OptunaRule:
             "halving": optuna.pruners.SuccessiveHalvingPruner,
             "halving-3": lambda: optuna.pruners.SuccessiveHalvingPruner(
                 min_resource=1, reduction_factor=3
+            ),
+            "halving-3-late": lambda: optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=-(-epochs // 20), reduction_factor=3
             ),
             "hyperband": lambda: Hyperband(1, epochs, 3),
             "median": optuna.pruners.MedianPruner,
