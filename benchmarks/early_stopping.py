@@ -26,7 +26,7 @@ sys.path[:0] = [  # the peers' environment does not have the project installed
 ]
 
 import numpy as np
-from stopping import tasks, ways
+from stopping import cluster, rules, tasks, ways
 
 FIRST_SEED = 500
 BUDGET_TRAININGS = 40
@@ -60,6 +60,7 @@ class Row:
         way: The search and the pruner.
         epochs: The epochs of all trials until the goal, of each seed.
         seconds: The time until the goal, of each seed.
+        held: The time of all workers together until the goal, of each seed.
         found: The share of seeds that reached the goal.
         trials: The mean number of trials.
         idle: The largest share of the workers' time in which they had nothing to do.
@@ -68,27 +69,26 @@ class Row:
     task: str
     workers: int
     way: str
-    epochs: tuple[float, ...]
+    epochs: tuple[int, ...]
     seconds: tuple[float, ...]
+    held: tuple[float, ...]
     found: float
     trials: float
     idle: float
 
     @property
     def device_seconds(self) -> float:
-        """Mean time of all workers together until the goal; all are held until then."""
-        return self.workers * float(np.mean(self.seconds))
+        """Mean time of all workers together until the goal."""
+        return float(np.mean(self.held))
 
     def resampled(self, rng: np.random.Generator) -> np.ndarray:
-        """Return mean times until the goal with the seeds drawn again."""
-        drawn = rng.integers(len(self.seconds), size=(RESAMPLES, len(self.seconds)))
-        means: np.ndarray = np.asarray(self.seconds)[drawn].mean(axis=1)
+        """Return the same with the seeds drawn again."""
+        drawn = rng.integers(len(self.held), size=(RESAMPLES, len(self.held)))
+        means: np.ndarray = np.asarray(self.held)[drawn].mean(axis=1)
         return means
 
 
-def measured(
-    task: tasks.Task, way: str, *, workers: int, seeds: int, startup_seconds: float
-) -> Row:
+def measured(task: tasks.Task, way: str, *, workers: int, seeds: int, world: cluster.World) -> Row:
     """Run all seeds; a study that misses the goal counts with all its epochs."""
     tracks = [
         ways.run(
@@ -99,18 +99,18 @@ def measured(
             # With as many workers as trainings, hardly a study would reach the last epoch.
             budget_epochs=(BUDGET_TRAININGS + workers) * task.epochs,
             aim=task.aim,
-            startup_seconds=startup_seconds,
+            world=world,
         )
         for seed in range(seeds)
     ]
-    until = [track.until(task.aim) for track in tracks]
     return Row(
         task=task.name,
         workers=workers,
         way=way,
-        epochs=tuple(min(at, track.epochs) for (at, _), track in zip(until, tracks, strict=True)),
-        seconds=tuple(min(at, track.seconds) for (_, at), track in zip(until, tracks, strict=True)),
-        found=float(np.mean([math.isfinite(epochs) for epochs, _ in until])),
+        epochs=tuple(track.epochs for track in tracks),
+        seconds=tuple(track.seconds for track in tracks),
+        held=tuple(track.held for track in tracks),
+        found=float(np.mean([track.has_found(task.aim) for track in tracks])),
         trials=float(np.mean([track.trials for track in tracks])),
         idle=max(track.idle for track in tracks),
     )
@@ -189,7 +189,7 @@ def comparison_table(rows: Sequence[Row]) -> str:
         ours = compared.ways("")
         others = (
             compared.ways(*PEER_OWNERS),
-            compared.ways(ways.BASELINE),
+            compared.ways(rules.BASELINE),
             [way for way in ours if way == REFERENCE],
         )
         for way in ours:
@@ -252,7 +252,7 @@ def main() -> None:
                     way,
                     workers=workers,
                     seeds=options.seeds,
-                    startup_seconds=options.startup_seconds,
+                    world=cluster.world_of(options),
                 )
                 rows.append(row)
                 print(f"{task.name} {workers} {way}: {row.device_seconds:.0f} s", file=sys.stderr)
@@ -278,12 +278,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument(
-        "--startup-seconds",
-        type=float,
-        default=0.0,
-        help="time of each start of a trial, and of each continuation of a paused one",
-    )
+    cluster.add_options(parser)
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     return parser.parse_args()
 

@@ -29,7 +29,7 @@ sys.path[:0] = [  # the peers' environment does not have the project installed
 ]
 
 import numpy as np
-from stopping import runs, tasks, ways
+from stopping import cluster, tasks, ways
 
 FIRST_SEED = 500
 BUDGET_TRAININGS = 20
@@ -128,14 +128,14 @@ def results(
 
 def _run(key: tuple[str, str, str, int, int], task: tasks.Task) -> Run:
     way, version_of_it, _, workers, seed = key
-    track: runs.Track = ways.run(
+    track: cluster.Track = ways.run(
         task,
         way,
         workers=workers,
         seed=seed,
         budget_epochs=BUDGET_TRAININGS * task.epochs,
         aim=-math.inf,
-        startup_seconds=0.0,
+        world=cluster.World(),
     )
     improvements = tuple((epochs, loss) for epochs, _, loss in track.improvements)
     return Run(way, version_of_it, task.name, workers, seed, track.trials, improvements)

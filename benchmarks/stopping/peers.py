@@ -1,12 +1,11 @@
-"""One study of one task by a peer, whose ask, report and tell are called as by several workers."""
+"""Peers with their searches, whose ask, report and tell are called as by several workers."""
 
 from __future__ import annotations
 
 import datetime
-import heapq
 import itertools
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from hptune.core.space.space import (
     BooleanParameter,
@@ -19,63 +18,8 @@ from hptune.core.space.space import (
 from hptune.core.trial import Params
 from hptune.samplers.random_search import RandomSampler
 
-from .runs import Track
+from .cluster import Training
 from .tasks import Task
-
-
-class Peer(Protocol):
-    """Interface of a peer; a trial is an object of the peer's own type."""
-
-    def ask(self) -> tuple[Any, Params]:
-        """Return a new trial and its configuration."""
-        ...
-
-    def continues(self, trial: Any, step: int, loss: float) -> bool:
-        """Report a loss; return whether the trial continues."""
-        ...
-
-    def over(self, trial: Any, step: int, loss: float) -> None:
-        """Report the last loss of a trial that was trained in full."""
-        ...
-
-
-def study(
-    peer: Peer,
-    task: Task,
-    *,
-    workers: int,
-    budget_epochs: int,
-    aim: float,
-    startup_seconds: float,
-) -> Track:
-    """Run a study on a virtual clock; a new trial begins as soon as a worker is free."""
-    track, order = Track(), itertools.count()
-    running: list[tuple[float, int, Any, Params, int]] = []
-
-    def begin(at: float) -> None:
-        trial, params = peer.ask()
-        track.trials += 1
-        ready = at + startup_seconds + task.seconds(params)
-        heapq.heappush(running, (ready, next(order), trial, params, 1))
-
-    for _ in range(workers):
-        begin(0.0)
-    while not track.is_over(aim, budget_epochs):
-        now, _, trial, params, step = heapq.heappop(running)
-        curve = task.curve(params)
-        loss = curve[step - 1]
-        track.note(loss, now)
-        track.seconds = now
-        continues = peer.continues(trial, step, loss)
-        if step == len(curve):
-            peer.over(trial, step, loss)
-            begin(now)
-        elif not continues:
-            begin(now)
-        else:
-            entry = (now + task.seconds(params), next(order), trial, params, step + 1)
-            heapq.heappush(running, entry)
-    return track
 
 
 class Optuna:
@@ -116,29 +60,28 @@ class Optuna:
         self._random = RandomSampler(task.space, seed) if sampler == "random" else None
         self._study = optuna.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
 
-    def ask(self) -> tuple[Any, Params]:
-        """Return a new trial and its configuration."""
+    def next(self) -> Training:
+        """Return a new trial."""
         trial = self._study.ask()
         if self._random is not None:
             [suggestion] = self._random.ask([trial.number])
-            return trial, suggestion.params
+            return training(self._task, trial, suggestion.params)
         chosen: dict[str, Any] = {}
         for p in self._task.space:
             if is_active(p, chosen):
                 chosen[p.name] = _suggested(trial, p)
-        return trial, chosen
+        return training(self._task, trial, chosen)
 
-    def continues(self, trial: Any, step: int, loss: float) -> bool:
-        """Report a loss; return whether the trial continues."""
-        trial.report(loss, step)
-        if step < self._task.epochs and trial.should_prune():
+    def trains_on(self, training: Training, loss: float) -> bool:
+        """Report the loss of an epoch; return whether the trial trains on."""
+        trial = training.trial
+        trial.report(loss, training.step)
+        if training.is_complete:
+            self._study.tell(trial, loss)
+        elif trial.should_prune():
             self._study.tell(trial, state=self._pruned)
             return False
         return True
-
-    def over(self, trial: Any, step: int, loss: float) -> None:  # noqa: ARG002 - a Peer's
-        """Report the last loss of a trial that was trained in full."""
-        self._study.tell(trial, loss)
 
 
 class SyneTune:
@@ -173,8 +116,8 @@ class SyneTune:
             )
         )
 
-    def ask(self) -> tuple[Any, Params]:
-        """Return a new trial and its configuration."""
+    def next(self) -> Training:
+        """Return a new trial."""
         suggestion = self._scheduler.suggest()
         trial = self._trial(next(self._numbers), suggestion.config, datetime.datetime.now())
         self._scheduler.on_trial_add(trial)
@@ -182,21 +125,22 @@ class SyneTune:
         for p in self._task.space:
             if is_active(p, chosen):
                 chosen[p.name] = suggestion.config[p.name]
-        return trial, chosen
+        return training(self._task, trial, chosen)
 
-    def continues(self, trial: Any, step: int, loss: float) -> bool:
-        """Report a loss; return whether the trial continues."""
-        if step == self._task.epochs:
-            return True
-        result = {"loss": loss, "epoch": step}
-        if self._scheduler.on_trial_result(trial, result) == "CONTINUE":
-            return True
-        self._scheduler.on_trial_remove(trial)
-        return False
+    def trains_on(self, training: Training, loss: float) -> bool:
+        """Report the loss of an epoch; return whether the trial trains on."""
+        result = {"loss": loss, "epoch": training.step}
+        if training.is_complete:
+            self._scheduler.on_trial_complete(training.trial, result)
+        elif self._scheduler.on_trial_result(training.trial, result) != "CONTINUE":
+            self._scheduler.on_trial_remove(training.trial)
+            return False
+        return True
 
-    def over(self, trial: Any, step: int, loss: float) -> None:
-        """Report the last loss of a trial that was trained in full."""
-        self._scheduler.on_trial_complete(trial, {"loss": loss, "epoch": step})
+
+def training(task: Task, trial: Any, params: Params) -> Training:
+    """Return the training of a trial with this configuration."""
+    return Training(trial, task.curve(params), task.seconds(params))
 
 
 def is_active(parameter: Parameter, chosen: Params) -> bool:

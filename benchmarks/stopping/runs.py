@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from hptune.core.attempt import Attempt
 from hptune.core.goals import Goals
-from hptune.core.messages import Event, FinishReason, Reported, StopRequested
+from hptune.core.messages import (
+    Event,
+    FinishReason,
+    Reported,
+    StopRequested,
+    WorkerJoined,
+    WorkerLeft,
+)
 from hptune.core.pruner import PrunerSettings
 from hptune.core.sampler import Sampler
 from hptune.core.space.space import SearchSpace
@@ -17,9 +23,10 @@ from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.random_search import RandomSampler
 from hptune.samplers.tpe.sampler import TpeSampler
 from simulated import SimulatedExecutor
-from simulated_parts import SimulatedWorker
+from simulated_parts import Faults, SimulatedWorker
 from simulated_studies import Memory, play
 
+from .cluster import Track, World
 from .tasks import Task
 
 GOAL = Goal("loss", Direction.MIN)
@@ -35,43 +42,6 @@ OWN = {
 }
 
 
-@dataclass(slots=True)
-class Track:
-    """Losses and costs of a study.
-
-    Attributes:
-        improvements: Each time a better loss was seen: epochs and seconds spent until then, loss.
-        epochs: The number of trained epochs.
-        seconds: The duration on the virtual clock.
-        trials: The number of trials.
-        idle: The share of the workers' time in which they had nothing to do.
-    """
-
-    improvements: list[tuple[int, float, float]] = field(default_factory=list)
-    epochs: int = 0
-    seconds: float = 0.0
-    trials: int = 0
-    idle: float = 0.0
-
-    def note(self, loss: float, seconds: float) -> None:
-        """Record the loss of an epoch."""
-        self.epochs += 1
-        if not self.improvements or loss < self.improvements[-1][2]:
-            self.improvements.append((self.epochs, seconds, loss))
-
-    def until(self, aim: float) -> tuple[float, float]:
-        """Return the epochs and seconds until the loss was this low; infinite if it never was."""
-        for epochs, seconds, loss in self.improvements:
-            if loss <= aim:
-                return float(epochs), seconds
-        return math.inf, math.inf
-
-    def is_over(self, aim: float, budget_epochs: int) -> bool:
-        """Return whether the aim is reached or the budget is spent."""
-        reached = bool(self.improvements) and self.improvements[-1][2] <= aim
-        return reached or self.epochs >= budget_epochs
-
-
 class _Tracked(Memory):
     """Records the track of a study."""
 
@@ -81,19 +51,38 @@ class _Tracked(Memory):
         self._aim = aim
         self._begun = begun
         self._budget = budget_epochs
+        self._joined: dict[str, float] = {}
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
         super().append((), trials=trials, attempts=attempts)
         for event in events:
-            if isinstance(event, Reported) and not self.is_spent:
-                self.track.note(event.report.metrics["loss"], event.at - self._begun)
-                self.track.seconds = event.at - self._begun
+            if self.is_spent:
+                break
+            match event:
+                case Reported():
+                    self.track.note(event.report.metrics["loss"], event.at - self._begun)
+                case WorkerJoined():
+                    self._joined[event.worker] = event.at
+                case WorkerLeft():
+                    self.track.held += event.at - self._joined.pop(event.worker)
 
     @property
     def is_spent(self) -> bool:
         return self.track.is_over(self._aim, self._budget)
+
+    def close(self, trials: int) -> Track:
+        """Return the track of the whole study."""
+        track, end = self.track, self._begun + self.track.seconds
+        track.trials = trials
+        track.held += sum(end - at for at in self._joined.values())
+        busy = sum(
+            min(attempt.ended_at or end, end) - min(attempt.placed_at, end)
+            for attempt in self.attempts.values()
+        )
+        track.idle = 1.0 - busy / track.held
+        return track
 
 
 def own(
@@ -105,18 +94,24 @@ def own(
     budget_epochs: int,
     seed: int,
     aim: float,
-    startup_seconds: float,
+    world: World,
 ) -> Track:
     """Run a study of hptune in its simulator, with the real engine, loop, sampler and pruner.
 
-    It ends when its loss is as low as the aim, or when the epochs are spent.
+    It ends when its loss is as low as the aim, or when the epochs are spent. Trials have a
+    checkpoint of each epoch.
     """
+    walltime = None if math.isinf(world.walltime) else world.walltime
     executor = SimulatedExecutor(
         curve=lambda params, _: [{"loss": loss} for loss in task.curve(params)],
         seconds_per_epoch=lambda params, _: task.seconds(params),
-        workers=[SimulatedWorker(name=f"w{n}") for n in range(workers)],
+        workers=[SimulatedWorker(name=f"w{n}", walltime_seconds=walltime) for n in range(workers)],
+        faults=Faults(
+            worker_life_seconds=None if math.isinf(world.life) else world.life,
+            replaced_after_seconds=world.queue,
+        ),
         seed=seed,
-        startup_seconds=startup_seconds,
+        startup_seconds=world.startup,
         stop_seconds=0.0,
     )
     begun = executor.clock.now()
@@ -141,15 +136,7 @@ def own(
         pruner=pruner,
         requests=requests,
     )
-    track = tracked.track
-    track.trials = sum(1 for _ in played.engine.trials)
-    end = begun + track.seconds
-    busy = sum(
-        min(attempt.ended_at or end, end) - min(attempt.placed_at, end)
-        for attempt in tracked.attempts.values()
-    )
-    track.idle = 1.0 - busy / (track.seconds * workers)
-    return track
+    return tracked.close(trials=sum(1 for _ in played.engine.trials))
 
 
 def _sampler(search: str, space: SearchSpace, seed: int) -> Sampler:

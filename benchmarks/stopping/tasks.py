@@ -63,6 +63,14 @@ class Task:
         """Return the loss after each epoch."""
         raise NotImplementedError
 
+    @functools.cached_property
+    def training_seconds(self) -> float:
+        """Mean duration of the full training of a random configuration."""
+        from hptune.samplers.random_search import RandomSampler
+
+        drawn = RandomSampler(self.space, 0).ask(range(DRAWS))
+        return self.epochs * statistics.fmean(self.seconds(each.params) for each in drawn)
+
     @property
     def soonest_seconds(self) -> float:
         """Least time in which a known configuration reaches the aim; 0 if unknown."""

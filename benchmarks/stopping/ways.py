@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from . import one_epoch, peers, runs
-from .tasks import Task
+from hptune.samplers.random_search import RandomSampler
 
-BASELINE = "one-epoch"
+from . import peers, rules, runs
+from .cluster import Tool, Track, Training, World, play
+from .tasks import Task
 
 
 def owner(way: str) -> str:
@@ -27,38 +28,22 @@ def run(
     seed: int,
     budget_epochs: int,
     aim: float,
-    startup_seconds: float,
-) -> runs.Track:
+    world: World,
+) -> Track:
     """Run one study, which ends when its loss reaches the aim or when the epochs are spent.
 
-    Each start of a trial, and each continuation of a paused one, takes `startup_seconds`.
+    Times of the world are in mean full trainings of the task.
     """
     whose, _, rest = way.rpartition(":")
-    if whose == BASELINE:
-        kept, _, of = rest.partition("-of-")
-        return one_epoch.study(
-            task,
-            kept=int(kept),
-            of=int(of),
-            workers=workers,
-            budget_epochs=budget_epochs,
-            seed=seed,
-            aim=aim,
-            startup_seconds=startup_seconds,
-        )
+    world = world.times(task.training_seconds)
     if whose:
-        peer: peers.Peer = (
-            peers.Optuna(task, rest, workers=workers, seed=seed)
-            if whose == "optuna"
-            else peers.SyneTune(task, rest, seed=seed)
-        )
-        return peers.study(
-            peer,
-            task,
+        return play(
+            _tool(task, whose, rest, workers=workers, seed=seed),
             workers=workers,
             budget_epochs=budget_epochs,
             aim=aim,
-            startup_seconds=startup_seconds,
+            world=world,
+            seed=seed,
         )
     search, _, pruner = rest.partition("+")
     return runs.own(
@@ -69,5 +54,21 @@ def run(
         budget_epochs=budget_epochs,
         seed=seed,
         aim=aim,
-        startup_seconds=startup_seconds,
+        world=world,
     )
+
+
+def _tool(task: Task, whose: str, rest: str, *, workers: int, seed: int) -> Tool:
+    match whose:
+        case "optuna":
+            return peers.Optuna(task, rest, workers=workers, seed=seed)
+        case "syne":
+            return peers.SyneTune(task, rest, seed=seed)
+    sampler = RandomSampler(task.space, seed)
+
+    def draw(trial: int) -> Training:
+        [suggestion] = sampler.ask([trial])
+        return peers.training(task, trial, suggestion.params)
+
+    name = f"{whose}:{rest}"
+    return rules.Ruled(rules.make_rule(name, epochs=task.epochs, seed=seed), draw)
