@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from carps.optimizers.optimizer import Optimizer
+from carps.utils.pareto_front import pareto
 from carps.utils.trials import StatusType, TrialInfo, TrialValue
-from ConfigSpace import (
-    AndConjunction,
-    CategoricalHyperparameter,
-    Configuration,
-    ConfigurationSpace,
-    Constant,
-    EqualsCondition,
-    InCondition,
-    OrdinalHyperparameter,
-    UniformFloatHyperparameter,
-    UniformIntegerHyperparameter,
-)
+from ConfigSpace import Configuration, ConfigurationSpace
 
-from hptune.core.space.space import (
-    ChoiceParameter,
-    Condition,
-    FixedParameter,
-    FloatParameter,
-    IntParameter,
-    Parameter,
-    Scale,
-    SearchSpace,
-)
+from hptune.core.space.space import SearchSpace
 from hptune.core.trial import Params
 
+from .configspaces import search_space
 from .opponents import Own
+
+Ended = tuple[TrialInfo, TrialValue]
 
 
 class HptuneOptimizer(Optimizer):
-    """One of hptune's samplers, for tasks with one objective and without fidelities.
+    """One of hptune's samplers, for tasks without fidelities.
 
     Args:
         task: The task of carps.
@@ -50,20 +34,22 @@ class HptuneOptimizer(Optimizer):
         self, task: Any, loggers: list[Any] | None = None, *, sampler: str, seed: int
     ) -> None:
         super().__init__(task, loggers)
-        if task.output_space.n_objectives > 1 or task.input_space.fidelity_space.is_multifidelity:
-            raise ValueError(f"{task.name} has several objectives or fidelities; take a blackbox")
+        if task.input_space.fidelity_space.is_multifidelity:
+            raise ValueError(f"{task.name} has fidelities; take a task without them")
         self._sampler = sampler
         self._seed = seed
         self._configspace: ConfigurationSpace = task.objective_function.configspace
+        self._objectives: int = task.output_space.n_objectives
         self._asked = 0
-        self._best: tuple[TrialInfo, TrialValue] | None = None
+        self._front: list[Ended] = []
 
     def _setup_optimizer(self) -> Own:
-        return Own(self._sampler, self.convert_configspace(self._configspace), self._seed)
+        space = self.convert_configspace(self._configspace)
+        return Own(self._sampler, space, self._seed, objectives=self._objectives)
 
     def convert_configspace(self, configspace: ConfigurationSpace) -> SearchSpace:
         """Return the search space as ours."""
-        return SearchSpace(tuple(_parameters(configspace)))
+        return search_space(configspace.to_serialized_dict())
 
     def convert_to_trial(self, number: int, params: Params) -> TrialInfo:
         """Return carps' description of a trial; its name is its number."""
@@ -75,73 +61,21 @@ class HptuneOptimizer(Optimizer):
         return self.convert_to_trial(number, self.solver.ask(number))
 
     def tell(self, trial_info: TrialInfo, trial_value: TrialValue) -> None:
-        """Report the value of a trial."""
-        ended = trial_value.status == StatusType.SUCCESS
-        cost = float(trial_value.cost) if ended else math.nan
-        self.solver.tell(int(trial_info.name), cost)
-        if self._best is None or cost < self._best[1].cost:
-            self._best = (trial_info, trial_value)
+        """Report the costs of a trial."""
+        if trial_value.status != StatusType.SUCCESS:
+            self.solver.tell(int(trial_info.name), math.nan)
+            return
+        self.solver.tell(int(trial_info.name), *_costs(trial_value))
+        front = [*self._front, (trial_info, trial_value)]
+        kept = pareto(np.array([_costs(value) for _, value in front]))
+        self._front = [ended for ended, is_best in zip(front, kept, strict=True) if is_best]
 
-    def get_current_incumbent(self) -> tuple[TrialInfo, TrialValue] | None:
-        """Return the best trial so far."""
-        return self._best
-
-
-def _parameters(configspace: ConfigurationSpace) -> Iterator[Parameter]:
-    """Yield the hyperparameters, parents before children."""
-    if configspace.forbidden_clauses:
-        raise ValueError("the space has forbidden clauses, which hptune's spaces have not")
-    conditions: dict[str, list[Condition]] = {}
-    for condition in configspace.conditions:
-        conditions.setdefault(condition.child.name, []).extend(_conditions(condition))
-    left = {hp.name: hp for hp in configspace.values()}
-    while left:
-        ready = [
-            hp
-            for name, hp in left.items()
-            if not any(condition.name in left for condition in conditions.get(name, ()))
-        ]
-        for hp in ready:
-            yield _parameter(hp, tuple(conditions.get(hp.name, ())))
-            del left[hp.name]
+    def get_current_incumbent(self) -> Ended | list[Ended] | None:
+        """Return the best trial so far; all of the front if there are several objectives."""
+        if self._objectives > 1:
+            return self._front
+        return self._front[0] if self._front else None
 
 
-def _conditions(condition: Any) -> list[Condition]:
-    match condition:
-        case AndConjunction():
-            return [own for part in condition.components for own in _conditions(part)]
-        case InCondition():
-            return [Condition(condition.parent.name, _plain(condition.values))]
-        case EqualsCondition():
-            return [Condition(condition.parent.name, _plain([condition.value]))]
-        case _:
-            raise ValueError(f"unknown condition {condition}; known are ==, in and their and")
-
-
-def _parameter(hp: Any, conditions: tuple[Condition, ...]) -> Parameter:
-    match hp:
-        case Constant():
-            (value,) = _plain([hp.value])
-            return FixedParameter(hp.name, value, conditions=conditions)
-        case CategoricalHyperparameter():
-            choices = _plain(hp.choices)
-            return ChoiceParameter(hp.name, choices, ordered=False, conditions=conditions)
-        case OrdinalHyperparameter():
-            return ChoiceParameter(hp.name, _plain(hp.sequence), conditions=conditions)
-        case UniformIntegerHyperparameter():
-            low, high = int(hp.lower), int(hp.upper)
-            return IntParameter(hp.name, low, high, scale=_scale(hp), conditions=conditions)
-        case UniformFloatHyperparameter():
-            bounds = float(hp.lower), float(hp.upper)
-            return FloatParameter(hp.name, *bounds, scale=_scale(hp), conditions=conditions)
-        case _:
-            raise ValueError(f"{hp.name} is a {type(hp).__name__}, which hptune does not know")
-
-
-def _scale(hp: Any) -> Scale:
-    return Scale.LOG if hp.log else Scale.LINEAR
-
-
-def _plain(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values without NumPy's types."""
-    return tuple(value.item() if hasattr(value, "item") else value for value in values)
+def _costs(value: TrialValue) -> tuple[float, ...]:
+    return tuple(map(float, np.ravel(value.cost)))

@@ -134,6 +134,27 @@ def difference_table(by_sampler: Mapping[str, Cube]) -> str:
     return "\n".join(lines)
 
 
+def tally_table(by_sampler: Mapping[str, Cube]) -> str:
+    """Return on how many problems the first search is better and worse, as Markdown.
+
+    It is if the interval of the difference, whose seeds are resampled, does not contain 0.
+    """
+    marks = _marks(by_sampler)
+    (first, own), *others = by_sampler.items()
+    lines = [
+        f"| {first} better, level, worse | " + " | ".join(f"@{mark}" for mark in marks) + " |",
+        "|---" * (len(marks) + 1) + "|",
+    ]
+    for name, cube in others:
+        cells = []
+        for mark in marks:
+            bounds = [interval(each[None]) for each in (own - cube)[:, :, mark - 1]]
+            better, worse = sum(high < 0 for _, high in bounds), sum(low > 0 for low, _ in bounds)
+            cells.append(f"{better}, {len(bounds) - better - worse}, {worse}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def _marks(by_sampler: Mapping[str, Cube]) -> list[int]:
     trials = next(iter(by_sampler.values())).shape[2]
     return [mark for mark in CHECKPOINTS if mark <= trials] or [trials]

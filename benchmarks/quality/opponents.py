@@ -34,8 +34,9 @@ class Opponent(abc.ABC):
 class Own(Opponent):
     """One of the project's samplers, with the calls that a study makes."""
 
-    def __init__(self, name: str, space: SearchSpace, seed: int) -> None:
-        options = SamplerOptions(space=space, seed=seed, directions=(Direction.MIN,))
+    def __init__(self, name: str, space: SearchSpace, seed: int, *, objectives: int = 1) -> None:
+        directions = (Direction.MIN,) * objectives
+        options = SamplerOptions(space=space, seed=seed, directions=directions)
         self._sampler = make_sampler(name, options)
         self._running: dict[int, Trial] = {}
 
@@ -46,12 +47,14 @@ class Own(Opponent):
         self._sampler.tell(trial)
         return trial.params
 
-    def tell(self, number: int, value: float) -> None:
+    def tell(self, number: int, value: float, *extra_values: float) -> None:
         trial = self._running.pop(number)
-        if math.isnan(value):
+        if any(map(math.isnan, (value, *extra_values))):
             ended = dataclasses.replace(trial, state=TrialState.FAILED)
         else:
-            ended = dataclasses.replace(trial, state=TrialState.COMPLETE, value=value)
+            ended = dataclasses.replace(
+                trial, state=TrialState.COMPLETE, value=value, extra_values=extra_values
+            )
         self._sampler.tell(ended)
 
 
