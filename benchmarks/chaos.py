@@ -178,9 +178,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--trials", type=int, default=None, help="[default: 60 a minute]")
+    parser.add_argument("--trials", type=int, default=None, help="[default: 150 a minute]")
     said = parser.parse_args()
-    trials = said.trials or int(60 * said.minutes)
+    trials = said.trials or int(150 * said.minutes)
     home = Path(tempfile.mkdtemp(prefix="hc", dir="/tmp"))
     try:
         runs = {}
