@@ -27,6 +27,7 @@ class Run:
         scores: The best score so far, after each trial that ended; without the problem's floor.
         failures: Places, in the order of the ends, of the trials that failed.
         cpu_seconds: CPU time of `ask` and `tell` for all trials together.
+        costs: With several objectives, the costs of each trial that ended.
     """
 
     sampler: str
@@ -37,6 +38,7 @@ class Run:
     scores: tuple[float, ...]
     failures: tuple[int, ...]
     cpu_seconds: float
+    costs: tuple[tuple[float, ...], ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:

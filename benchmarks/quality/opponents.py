@@ -14,21 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import hptune
-from hptune.core.space.space import SearchSpace
+from hptune.core.space.space import (
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    Scale,
+    SearchSpace,
+)
 from hptune.core.trial import Direction, Params, Trial, TrialState
 from hptune.samplers.registry import SAMPLERS, SamplerOptions, make_sampler
 
 
 class Opponent(abc.ABC):
-    """Search that minimises; one object for each run."""
+    """Search that minimises one or several costs; one object for each run."""
 
     @abc.abstractmethod
     def ask(self, number: int) -> Params:
         """Return the configuration of the trial with this number, which runs from now on."""
 
     @abc.abstractmethod
-    def tell(self, number: int, value: float) -> None:
-        """Report the value of a running trial; NaN if it failed."""
+    def tell(self, number: int, *values: float) -> None:
+        """Report the values of a running trial; NaN if it failed."""
 
 
 class Own(Opponent):
@@ -47,13 +53,14 @@ class Own(Opponent):
         self._sampler.tell(trial)
         return trial.params
 
-    def tell(self, number: int, value: float, *extra_values: float) -> None:
+    def tell(self, number: int, *values: float) -> None:
         trial = self._running.pop(number)
-        if any(map(math.isnan, (value, *extra_values))):
+        if any(map(math.isnan, values)):
             ended = dataclasses.replace(trial, state=TrialState.FAILED)
         else:
+            first, *rest = values
             ended = dataclasses.replace(
-                trial, state=TrialState.COMPLETE, value=value, extra_values=extra_values
+                trial, state=TrialState.COMPLETE, value=first, extra_values=tuple(rest)
             )
         self._sampler.tell(ended)
 
@@ -61,33 +68,30 @@ class Own(Opponent):
 class Optuna(Opponent):
     """One of Optuna's samplers on a study in memory, through its ask and tell."""
 
-    def __init__(self, sampler: Any, problem: Any) -> None:
+    def __init__(self, sampler: Any, space: SearchSpace, objectives: int) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._study = optuna.create_study(sampler=sampler)
-        self._problem = problem
+        self._study = optuna.create_study(sampler=sampler, directions=["minimize"] * objectives)
+        self._space = space
         self._running: dict[int, Any] = {}
 
     def ask(self, number: int) -> Params:
         trial = self._running[number] = self._study.ask()
-        return self._fill(trial)
+        return self._space.configure(lambda parameter: _suggested(trial, parameter))
 
-    def tell(self, number: int, value: float) -> None:
-        self._study.tell(self._running.pop(number), value)
+    def tell(self, number: int, *values: float) -> None:
+        self._study.tell(self._running.pop(number), values)
 
-    def _fill(self, trial: Any) -> Params:
-        chosen: dict[str, Any] = {}
-        for p in self._problem.space:
-            if p.parent is not None and chosen.get(p.parent) not in p.values:
-                continue
-            if p.kind == "cat":
-                chosen[p.name] = trial.suggest_categorical(p.name, list(p.choices))
-            elif p.kind == "int":
-                chosen[p.name] = trial.suggest_int(p.name, int(p.low), int(p.high), log=p.log)
-            else:
-                chosen[p.name] = trial.suggest_float(p.name, p.low, p.high, log=p.log)
-        return chosen
+
+def _suggested(trial: Any, p: Parameter) -> Any:
+    match p:
+        case FloatParameter():
+            return trial.suggest_float(p.name, p.low, p.high, log=p.scale is Scale.LOG)
+        case IntParameter():
+            return trial.suggest_int(p.name, p.low, p.high, log=p.scale is Scale.LOG)
+        case _:
+            return trial.suggest_categorical(p.name, list(p.values or ()))
 
 
 def _optuna_tpe(seed: int) -> Any:
@@ -100,6 +104,12 @@ def _optuna_gp(seed: int) -> Any:
     import optuna
 
     return optuna.samplers.GPSampler(seed=seed)
+
+
+def _optuna_nsga2(seed: int) -> Any:
+    import optuna
+
+    return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)
 
 
 class Skopt(Opponent):
@@ -127,7 +137,8 @@ class Skopt(Opponent):
             point = self._running[number] = optimizer.ask()
         return self._active(point)
 
-    def tell(self, number: int, value: float) -> None:
+    def tell(self, number: int, *values: float) -> None:
+        (value,) = values
         with _unwarned():
             self._optimizer.tell(self._running.pop(number), value)
 
@@ -162,6 +173,7 @@ _PACKAGES = {"optuna": "optuna", "skopt": "scikit-optimize"}
 _OPTUNA: Mapping[str, Callable[[int], Any]] = {
     "optuna-tpe": _optuna_tpe,
     "optuna-gp": _optuna_gp,
+    "optuna-nsga2": _optuna_nsga2,
 }
 _SKOPT_GP = "skopt-gp"
 
@@ -180,13 +192,15 @@ def is_known(name: str) -> bool:
     return name in NAMES or name.startswith(_FAMILY)
 
 
-def opponent(name: str, problem: Any, space: SearchSpace, *, seed: int) -> Opponent:
-    """Return the search of this name."""
+def opponent(
+    name: str, problem: Any, space: SearchSpace, *, seed: int, objectives: int = 1
+) -> Opponent:
+    """Return the search of this name; scikit-optimize has one objective."""
     if name in _OPTUNA:
-        return Optuna(_OPTUNA[name](seed), problem)
+        return Optuna(_OPTUNA[name](seed), space, objectives)
     if name == _SKOPT_GP:
         return Skopt(problem, seed)
-    return Own(name, space, seed)
+    return Own(name, space, seed, objectives=objectives)
 
 
 def version(name: str) -> str:
