@@ -73,3 +73,10 @@ def test_of_several_models_the_last_alone_is_kept_in_memory(
     seen = [weakref.ref(each) for each in models]
     del models, each
     assert [each() is not None for each in seen] == [False, False, False, True]
+
+
+def test_a_loop_that_ends_a_training_which_never_began_is_let(tmp_path: Path) -> None:
+    recorder: Any = SimpleNamespace(step=0)
+    resumption = Resumption(new_trial(tmp_path, attempt=0), recorder, Checkpoints(tmp_path))
+    resumption.fit_ends(Model())
+    assert not resumption.has_begun

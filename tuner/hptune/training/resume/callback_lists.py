@@ -68,7 +68,7 @@ _HOOKS: dict[str, tuple[_Hook | None, _Hook | None]] = {
         lambda r, c, *_, **__: r.before_fit(c.callbacks),
         lambda r, c, *_, **__: r.fit_begins(c.model, c.callbacks, c.params),
     ),
-    "on_train_end": (None, lambda r, *_, **__: r.fit_ends()),
+    "on_train_end": (None, lambda r, c, *_, **__: r.fit_ends(c.model)),
     "on_epoch_begin": (lambda r, _, epoch, *__, **___: r.epoch_begins(epoch), None),
     "on_epoch_end": (None, lambda r, _, epoch, *__, **___: r.epoch_ends(epoch)),
     "on_test_begin": (_evaluates, None),

@@ -234,9 +234,9 @@ class Resumption:
         if is_asked:
             self._stop()
 
-    def fit_ends(self) -> None:
+    def fit_ends(self, model: Any) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
-        self._models[-1]._initial_epoch = None  # another `fit` of it may not have our callback
+        model._initial_epoch = None  # another `fit` of it may not have our callback
         self._handle(Event.FIT_ENDS)
 
     def is_evaluated(self) -> None:
