@@ -110,6 +110,7 @@ def allowed_changes(changes: Changes, past: Past) -> Changes:
     given = {
         name: BY_NAME[name].read(value) if name in BY_NAME else value
         for name, value in changes.settings.items()
+        if value is not None  # as it is where Python is not given a setting
     }
     return replace(changes, settings=changeable(given, past))
 
