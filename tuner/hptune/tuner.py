@@ -294,7 +294,7 @@ class Tuner:
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
         check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
-        chosen = self._given.get("epochs")
+        chosen = self._settings.epochs
         if epochs is not None and chosen not in (None, epochs):
             raise UsageError(f"Tuner has epochs={chosen}, but fit has epochs={epochs}; give one")
         if self._code.objective is not None and (x is not None or fit_arguments):
@@ -344,7 +344,7 @@ class Tuner:
                     "and the study's directory"
                 )
         places = ("cluster", "connect", "slurm", "workers", "executor")
-        sources = [name for name in places if name in settings]
+        sources = [name for name in places if settings.get(name) is not None]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):
             raise UsageError(f"client is {self._client!r}; allowed is a distributed.Client")
         if self._client is not None and sources:

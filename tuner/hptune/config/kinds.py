@@ -124,16 +124,9 @@ def switch_or_size() -> Kind:
 
 
 def _bytes(value: object) -> int:
-    if isinstance(value, str):
-        return _bytes_of(value)
-    amount = as_number(value)
-    if isinstance(amount, int) and amount >= 0:
-        return amount
-    raise ValueError
-
-
-def _bytes_of(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if not isinstance(value, str) and not isinstance(value := as_number(value), int):
+        raise ValueError
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(value).lower())
     if found is None:
         raise ValueError
     number, prefix, binary = found.groups()
@@ -141,10 +134,10 @@ def _bytes_of(text: str) -> int:
     given = float(number) * (1024 if binary else 1000) ** power
     if math.isinf(given):
         raise ValueError
-    amount = int(given)
+    amount = value if isinstance(value, int) else int(given)
     if 0 < amount < _LEAST_BYTES:
         unit = "GB" if amount < 1000 else "MB"
-        raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}{unit}?")
+        raise ValueError(f"{value!r} is {amount} bytes; did you mean {number}{unit}?")
     return amount
 
 

@@ -40,7 +40,7 @@ class StudySettings(StudyOptions):
         for each in SETTINGS:
             # The dataclass is frozen; what was given as text is replaced by its value once.
             value = each.read(getattr(self, each.name))
-            is_none = value == "" and each.owner == CLUSTERS.what
+            is_none = (value == "" or value is False) and each.owner == CLUSTERS.what
             object.__setattr__(self, each.name, None if is_none else value)
         source = replace(self.source, entry=self.entry, python=self.python)
         object.__setattr__(self, "source", source)
