@@ -425,11 +425,14 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(
-    ("scratch", "said"), [("/my disk", "'/my disk'"), ("$TMPDIR", "$TMPDIR"), ("/a;b", "'/a;b'")]
+    ("scratch", "said"),
+    [("/my disk", "'/my disk'"), ("$TMPDIR/a b", '"${TMPDIR:?}/a b"'), ("/a;b", "'/a;b'")],
 )
-def test_a_scratch_directory_is_one_word_of_the_shell(scratch: str, said: str) -> None:
-    lines = f'partition = "p"\nwalltime = "1:00:00"\nscratch = "{scratch}"'
+@pytest.mark.parametrize("image", ["", 'image = "/a.sif"'])
+def test_a_scratch_directory_is_one_word_of_the_shell(scratch: str, said: str, image: str) -> None:
+    lines = f'partition = "p"\nwalltime = "1:00:00"\nscratch = "{scratch}"\n{image}'
     worker, command = WorkerShape(1, 0, 0, 1), WorkerCommand(address="tcp://login:8786")
     shape = parse_config(lines).shapes[0]
     script = job_script(shape, worker, command, job_name="a", logs=Path("/logs"))
     assert f"--local-directory {said}\n" in script
+    assert (f"mkdir -p {said}\n" in script, f" --bind {said} " in script) == (bool(image),) * 2
