@@ -332,15 +332,17 @@ def _checked(declared: Mapping[str, Any]) -> Mapping[str, Any]:
         raise UsageError(
             f"RESOURCES has {', '.join(sorted(unknown))}; allowed are {', '.join(_LEAST)}"
         )
+    # Whole amounts may be written as 4e9.
+    found = {n: int(v) if type(v) is float and v.is_integer() else v for n, v in declared.items()}
     for name, least in _LEAST.items():
-        value = declared.get(name)
+        value = found.get(name)
         is_part = name in _IN_PARTS and type(value) is float and 0 < value < 1
         if value is not None and not is_part and (type(value) is not int or value < least):
             raise UsageError(
                 f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
                 + (f" and parts of one {_IN_PARTS[name]}, such as 0.5" if name in _IN_PARTS else "")
             )
-    return declared
+    return found
 
 
 def worker_cores(workers: int | None, machine: Sequence[int]) -> list[tuple[int, ...]]:
