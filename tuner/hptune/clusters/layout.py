@@ -82,6 +82,12 @@ def checked_trial(
             trials do not hold.
     """
     settings, declared = asked.settings, constants.get("RESOURCES")
+    if (settings.workers or 1) > (most := _MOST_WORKERS_PER_CORE * len(machine.cpus)):
+        raise UsageError(
+            f"--workers is {settings.workers}, but this machine has "
+            f"{plural(len(machine.cpus), 'core')}; allowed are at most {most}, which is "
+            f"{_MOST_WORKERS_PER_CORE} for each"
+        )
     resources = trial_resources(asked, declared, machine, is_certain=is_certain)
     budget = settings.device_budget
     if budget is not None and budget.device is Device.GPU:
@@ -91,12 +97,6 @@ def checked_trial(
                 f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
                 "spent; give a budget in core hours, such as 40core-h"
             )
-    if (settings.workers or 1) > (most := _MOST_WORKERS_PER_CORE * len(machine.cpus)):
-        raise UsageError(
-            f"--workers is {settings.workers}, but this machine has "
-            f"{plural(len(machine.cpus), 'core')}; allowed are at most {most}, which is "
-            f"{_MOST_WORKERS_PER_CORE} for each"
-        )
     if resources.cpus < 1 and not asked.executor.shares_workers:
         raise UsageError(
             f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
