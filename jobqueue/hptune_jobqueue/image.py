@@ -155,5 +155,5 @@ def _mounted(shape: Shape) -> list[Path]:
 
 def _words(shape: Shape) -> list[str]:
     """Return the directories to mount as shell words; that of the node may name its variables."""
-    mounted = map(str, _mounted(shape))
-    return [expanded(each) if each == shape.scratch else shlex.quote(each) for each in mounted]
+    own = Path(shape.scratch or "/")
+    return [expanded(str(d)) if d == own else shlex.quote(str(d)) for d in _mounted(shape)]
