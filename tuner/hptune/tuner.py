@@ -18,7 +18,7 @@ from .config.other_tuners import argument_meant, our_method
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
-from .config.settings import BY_NAME, SETTINGS, StudySettings
+from .config.settings import BY_NAME, FIELDS, StudySettings
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.trial import TrialState
@@ -406,16 +406,13 @@ def _things(arguments: Mapping[str, Any]) -> dict[str, Given]:
     }
 
 
-_SETTINGS = {each.argument: each for each in SETTINGS}
-
-
 def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return keyword arguments by the names of the fields of `StudySettings`."""
-    for name in arguments.keys() - _SETTINGS.keys():
+    for name in arguments.keys() - FIELDS.keys():
         hint = argument_meant(name, inspect.signature(Tuner).parameters)
         words = hint or "help(hptune.Tuner) lists its arguments"
         raise UsageError(f"Tuner has no argument {name!r}; {words}")
-    return {_SETTINGS[name].name: value for name, value in arguments.items()}
+    return {FIELDS[name]: value for name, value in arguments.items()}
 
 
 def _show_settings() -> None:

@@ -55,8 +55,7 @@ def submit(
     settings = asked.settings
     assert settings.slurm, "the cluster was checked"
     jobs = order_of(
-        *(Path(settings.slurm), directory.path, settings.max_jobs),
-        min_workers=settings.min_workers or 0,
+        Path(settings.slurm), directory.path, settings.max_jobs, min_workers=settings.min_workers
     )
     with translated_errors(), storage_errors(directory.path):
         found = _check_code(check, jobs.config, notify)

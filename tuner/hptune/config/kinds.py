@@ -76,9 +76,8 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
     least = "from 0 on" if may_be_zero else "above 0"
     others = ", and none" if may_be_none else ""
     allowed = f"times {least}, such as 90s, 30m or 1h30m{others}"
-    if not may_be_none:
-        return Kind("TIME", allowed, read, show_seconds)
-    return Kind("TIME", allowed, read, lambda found: show_seconds(found) if found else "none")
+    words = "none" if may_be_none else ""
+    return Kind("TIME", allowed, read, lambda found: (not found and words) or show_seconds(found))
 
 
 def _seconds(text: str) -> float:
@@ -116,9 +115,8 @@ def switch_or_size() -> Kind:
         return word == "on" if word in ("on", "off") else _bytes(value)
 
     def show(value: object) -> str:
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return "" if value is None else str(value)
+        words: dict[object, str] = {None: "", True: "on", False: "off"}
+        return words.get(value, str(value))
 
     return Kind("on|off|SIZE", "on, off and amounts such as 4GB or 512MiB", read, show)
 

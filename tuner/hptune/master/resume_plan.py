@@ -155,8 +155,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
     """
     facts, engine, epochs = past.facts, past.engine, request.epochs
     resolved, declared = resolve_again(request, past, found)
-    space = resolved.space
-    added, known = request.new_points(space, past.trials, engine.added)
+    added, known = request.new_points(resolved.space, past.trials, engine.added)
     check_room(request.asked.settings, len(added), past)
     layout, carrier = workers.placed(resolved)
     go_on = _that_train_on(engine, StudyFiles(past.directory, resolved.goals), epochs)
@@ -171,7 +170,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
         seed=facts["seed"],
         declared=declared,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
-        added=tuple(workers.sized(space, added)),
+        added=tuple(workers.sized(resolved.space, added)),
         layout=layout,
         carrier=carrier,
         notes=(

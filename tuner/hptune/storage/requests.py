@@ -111,8 +111,7 @@ class RequestFile:
         """
         entries = self.read_all()
         over = {each.request for each in entries if isinstance(each, RequestAnswer)}
-        requests = (each for each in entries if isinstance(each, UserRequest))
-        return [each for each in requests if each.name not in over]
+        return [each for each in entries if isinstance(each, UserRequest) and each.name not in over]
 
     def read_all(self) -> list[UserRequest | RequestAnswer]:
         """Return the requests and the answers since the last call, in their order."""
