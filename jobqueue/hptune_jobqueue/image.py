@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .config import Shape
 from .errors import ConfigError
+from .values import expanded
 
 _SEARCH_PATH = "/opt/hptune/bin:/usr/local/bin:/usr/bin:/bin"
 """PATH in a folder run by ch-run, which would otherwise be that of the host."""
@@ -105,13 +106,13 @@ def prepare_lines(shape: Shape) -> list[str]:
     # Packages of the submitting shell or of the user's home are not those of the image.
     lines = ["unset PYTHONPATH PYTHONHOME", "export PYTHONNOUSERSITE=1"]
     if shape.scratch:
-        lines.append(f"mkdir -p {shlex.quote(shape.scratch)}")
+        lines.append(f"mkdir -p {expanded(shape.scratch)}")
     if program_of(shape) is ImageProgram.PYXIS:
         lines.append(NO_SRUN_OPTIONS)
     if program_of(shape) is ImageProgram.CH_RUN:
         # ch-run needs a name, and mounts only on what is there.
         lines.append('export USER="${USER:-$(id -un)}"')
-        lines += [f"mkdir -p {shlex.quote(f'{shape.image}{each}')}" for each in _mounted(shape)]
+        lines += [f"mkdir -p {shlex.quote(shape.image)}{each}" for each in _words(shape)]
     return lines
 
 
@@ -127,7 +128,7 @@ def python_command(shape: Shape, image: str, *, has_gpus: bool) -> str:
     python = f"{shlex.quote(shape.python or 'python3')} -P"
     own = "".join(f" {option}" for option in shape.image_options)
     image = shlex.quote(image)
-    mounted = [shlex.quote(str(each)) for each in _mounted(shape)]
+    mounted = _words(shape)
     if program is ImageProgram.CH_RUN:
         binds = "".join(f" --bind={each}" for each in mounted)
         return f"ch-run{binds} --set-env=PATH={_SEARCH_PATH}{own} {image} -- {python}"
@@ -150,3 +151,9 @@ def _mounted(shape: Shape) -> list[Path]:
         if not any(map(each.is_relative_to, (*_SHARED, *found))) and each != Path("/"):
             found.append(each)
     return found
+
+
+def _words(shape: Shape) -> list[str]:
+    """Return the directories to mount as shell words; that of the node may name its variables."""
+    own = Path(shape.scratch or "/")
+    return [expanded(str(d)) if d == own else shlex.quote(str(d)) for d in _mounted(shape)]

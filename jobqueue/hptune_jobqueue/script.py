@@ -15,7 +15,7 @@ from typing import Any
 from .config import ANY_PARTITION, Shape
 from .image import NO_SRUN_OPTIONS, is_run_by_srun, prepare_lines, python_command
 from .sizing import MEBIBYTE, WorkerShape
-from .values import gres_of
+from .values import expanded, gres_of
 
 _PREFIX = "slurm-"
 _OWN_PREFIX = "HPTUNE_"
@@ -201,17 +201,12 @@ def _rendered(
             worker_command=command.module,
             worker_extra_args=[shlex.quote(argument) for argument in command.arguments],
             interface=shape.interface,
-            local_directory=_shell_word(shape.scratch),
+            local_directory=expanded(shape.scratch) if shape.scratch else None,
             death_timeout=shape.grace_seconds,
             shebang="#!/usr/bin/env bash",
         )
     script: str = job.job_script()
     return script
-
-
-def _shell_word(path: str | None) -> str | None:
-    """Return a path as a word of a command; one with variables of the shell stays as it is."""
-    return path if path is None or "$" in path else shlex.quote(path)
 
 
 def _on_all_nodes(script: str, nodes: int, how: Sequence[str]) -> str:
@@ -329,33 +324,13 @@ def _file_name(path: Path, pattern: str = "") -> str:
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     lines = [*prepare_lines(shape), *(_LOAD_MODULE if shape.modules else ())]
     lines += [f"hptune_load {shlex.quote(module)}" for module in shape.modules]
-    lines += [f"export {name}={_expanded(value)}" for name, value in shape.environment]
+    lines += [f"export {name}={expanded(value)}" for name, value in shape.environment]
     if shape.prologue:
         lines += [*_TRAP, *shape.prologue, "trap - ERR"]
     if not worker.gpus:
         # Without device cgroups, a job without GPUs would see those of other jobs.
         lines.append(f"export CUDA_VISIBLE_DEVICES= {DEVICES}=")
     return lines
-
-
-def _expanded(value: str) -> str:
-    r"""Return a shell word in which the shell replaces variables of the node, and nothing else.
-
-    A job ends whose node lacks the variable at the beginning: `$TMPDIR/x` must not become `/x`.
-
-    >>> print(_expanded("/data/it's"), _expanded("$TMPDIR/x"), _expanded("5$ `date` ${USER}"))
-    '/data/it'"'"'s' "${TMPDIR:?}/x" "5\$ \`date\` ${USER}"
-    """
-
-    def word(found: re.Match[str]) -> str:
-        if found[3]:
-            return f"\\{found[3]}"
-        return f"${{{found[1] or found[2]}{'' if found.start() else ':?'}}}"
-
-    special = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|([\"$`\\])")
-    if not any(found[1] or found[2] for found in special.finditer(value)):
-        return shlex.quote(value)
-    return f'"{special.sub(word, value)}"'
 
 
 def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -160,8 +161,8 @@ READERS: Mapping[str, Any] = {
     ),
     **dict.fromkeys(("python", "scratch"), _path),
     "log_directory": _log_directory,
-    **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
-    **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
+    **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs", "grace_seconds"), _whole(1)),
+    **dict.fromkeys(("gpus", "notice_seconds"), _whole(0)),
     **dict.fromkeys(("modules", "prologue", "image_options"), _lines),
     "image_program": _one_of("apptainer", "singularity", "ch-run", "pyxis"),
     "mounts": _paths,
@@ -200,6 +201,26 @@ def duration_seconds(text: str) -> int:
     if not total:
         raise ConfigError(f"walltime is {text!r}; allowed are times above 0")
     return total
+
+
+def expanded(value: str) -> str:
+    r"""Return a shell word in which the shell replaces variables of the node, and nothing else.
+
+    A job ends whose node lacks the variable at the beginning: `$TMPDIR/x` must not become `/x`.
+
+    >>> print(expanded("/data/it's"), expanded("$TMPDIR/x"), expanded("5$ `date` ${USER}"))
+    '/data/it'"'"'s' "${TMPDIR:?}/x" "5\$ \`date\` ${USER}"
+    """
+
+    def word(found: re.Match[str]) -> str:
+        if found[3]:
+            return f"\\{found[3]}"
+        return f"${{{found[1] or found[2]}{'' if found.start() else ':?'}}}"
+
+    special = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|([\"$`\\])")
+    if not any(found[1] or found[2] for found in special.finditer(value)):
+        return shlex.quote(value)
+    return f'"{special.sub(word, value)}"'
 
 
 def clock(seconds: int) -> str:

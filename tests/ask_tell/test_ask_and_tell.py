@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_what_is_told_is_the_result(path: Path) -> None:
     assert [(each.step, each.value) for each in study.reports(0) if each.metric == "loss"] == [
         (1, 0.5)
     ]
+
+
+def test_a_setting_that_is_none_is_not_given(path: Path) -> None:
+    """As by a script whose own options are None unless its user gives them."""
+    names = ("trials", "epochs", "pruner", "min_epochs", "max_failures", "seed")
+    given: Any = dict(zip(names, (80, 9, "asha", 2, 3, 7), strict=True))
+    hptune.open_study(path, SPACE, "loss:min", **given)
+    before = LedgerReader(StudyDirectory(path)).facts()["settings"]
+    nothing: Any = dict.fromkeys(names)
+    hptune.open_study(path, **nothing)
+    assert LedgerReader(StudyDirectory(path)).facts()["settings"] == before
 
 
 def test_a_wrong_call_says_how_one_is_written(path: Path) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -403,6 +404,22 @@ def test_a_request_to_another_master_is_not_answered(path: Path) -> None:
         study.ask().tell(loss=1.0)
         assert stale not in answers(path)
     assert not any(isinstance(each, WorkerJoined) and each.node == "n" for each in events(path))
+
+
+def test_who_is_interrupted_before_a_master_reads_its_call_gets_no_trial(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, other = opened(path), hptune.open_study(path)
+    interrupted = Mock(wraps=time, sleep=Mock(side_effect=KeyboardInterrupt))
+    with beside(path) as master:
+        master.suspend()
+        with monkeypatch.context() as patched:
+            patched.setattr("hptune.ask_tell.session.time", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                other.ask()
+        master.resumed()
+        study.ask().tell(loss=1.0)
+    assert [each.attempts for each in study.trials] == [1]
 
 
 def test_a_program_that_dies_before_it_reads_its_answer(path: Path) -> None:

@@ -15,7 +15,7 @@ import dask
 import pytest
 
 from hptune.clusters.base import Cluster
-from hptune.clusters.batch_jobs import in_batch_jobs
+from hptune.clusters.batch_jobs import BatchWorkers
 from hptune.config.settings import StudySettings
 from hptune.testing.clusters import ClusterSuite
 from hptune.testing.executor_driver import Stage, open_stage
@@ -186,4 +186,4 @@ class TestGridEngineJobs(ClusterSuite):
             yield stage
 
     def cluster(self, settings: StudySettings, study: Path) -> Cluster:
-        return in_batch_jobs(replace(settings, cluster="sge"), study, max_jobs=2)
+        return BatchWorkers(replace(settings, cluster="sge"), study, max_jobs=2)

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 
 from hptune.clusters import slurm_jobs
+from hptune.clusters.slurm_submission import submit
+from hptune.config.asked import asked
+from hptune.config.resolved import resolve
 from hptune.config.settings import StudySettings
-from hptune.user_code.source import ObjectiveSource, SourceKind
+from hptune.errors import UsageError
+from hptune.storage.directory import StudyDirectory
+from hptune.user_code.source import Found, ObjectiveSource, SourceKind
 from hptune_jobqueue import commands
 from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.script import MASTER_NOTICE
@@ -169,10 +174,12 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
             ["--min-epochs is 9, but a trial trains at most 4 epochs"],
         ),
         (MODEL, ("--processes-per-trial", "auto"), ["trains with a loop of its own"]),
+        (MODEL, ("--budget", "9gpu-h"), ["--budget is 9gpu-h, but trials hold no GPU here"]),
+        (MODEL, ("--min-workers", "3", "--max-jobs", "2"), ["but there are 2 workers at most"]),
     ],
     ids=[
         *("module", "entry point", "metric", "start point", "python"),
-        *("pruner", "epochs", "split"),
+        *("pruner", "epochs", "split", "budget", "workers"),
     ],
 )
 def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
@@ -187,17 +194,40 @@ def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
 
 
 @pytest.mark.usefixtures("slurm")
-def test_a_plug_in_that_refuses_its_options_is_known_before_the_job(cli: InProcess) -> None:
+def test_a_model_that_nothing_divides_is_known_before_the_job(cli: InProcess) -> None:
+    model = cli.file("model.py", MODEL)
+    request = asked(
+        StudySettings(
+            source=ObjectiveSource(SourceKind.FILE, str(model)),
+            working_directory=str(cli.directory),
+            slurm="slurm.toml",
+            processes_per_trial=2,
+            strategy="none",  # type: ignore[arg-type]  # as the command reads it
+        )
+    )
+    found = Found(is_keras=True, space=(), constants={}, metrics=("val_loss",), metric="val_loss")
+    with pytest.raises(UsageError, match="--strategy none leaves the 2 processes of a Keras"):
+        submit(request, StudyDirectory("study"), [], lambda: resolve(request, found), print)
+    assert not cli.study().exists()
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize("command", [RUN, ("resume", "--detach", "--trials", 20)])
+def test_a_plug_in_that_refuses_its_options_is_known_before_the_job(
+    cli: InProcess, command: Sequence[object]
+) -> None:
     cli.file("model.py", MODEL)
+    if command is not RUN:
+        stored_study(cli)
     pruner = "from hptune.core.pruner import NeverPrune\nclass Own(NeverPrune):\n"
     pruner += (
         "    def __init__(self, *, directions, epochs, limit):\n        raise ValueError(limit)\n"
     )
     cli.file("strict_in_a_job.py", pruner)
-    ended = cli(*RUN, "--pruner", "strict_in_a_job:Own", "--option", "pruner.limit=3")
+    ended = cli(*command, "--pruner", "strict_in_a_job:Own", "--option", "pruner.limit=3")
     assert ended.code == 2
     assert "strict_in_a_job:Own, which failed: ValueError: 3" in ended.err
-    assert not list((cli.directory / "studies").glob("*"))
+    assert not list(cli.directory.rglob("*.sbatch"))
 
 
 NEEDS_A_GPU = """#!/bin/sh

@@ -89,7 +89,7 @@ def test_gpus_limit_what_runs_at_once(
         ({"gpus_per_trial": 0.5}, Capacity((0, 1, 2, 3), ("A", "B")), [(0, 1), (2, 3)]),
         ({"processes_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B")), [(0, 1, 2, 3)]),
         ({"gpus_per_trial": 0}, Capacity((0, 1), ("A",)), [(0,), (1,)]),
-        ({"memory_per_trial_bytes": 60}, Capacity((0, 1), (), 100), [(0,)]),
+        ({"memory_per_trial_bytes": 6 * 10**9}, Capacity((0, 1), (), 10**10), [(0,)]),
     ],
 )
 def test_each_joblib_worker_has_what_a_trial_needs(
@@ -140,7 +140,11 @@ def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
         ({"workers": 2}, {}, Resources()),
         ({}, {"cpus": 2, "processes": 2, "gpus": 2, "nodes": 2}, Resources()),
         ({}, {"cpus": 4, "memory_bytes": 8}, Resources(4, memory_bytes=8)),
-        ({"cpus_per_trial": 2, "memory_per_trial_bytes": 9}, {"cpus": 4}, Resources(2, None, 9)),
+        (
+            {"cpus_per_trial": 2, "memory_per_trial_bytes": 10**9},
+            {"cpus": 4},
+            Resources(2, None, 10**9),
+        ),
         ({}, {"gpus": 0}, Resources(gpus=0)),
         ({"gpus_per_trial": 0}, {"gpus": 2}, Resources(gpus=0)),
         ({"processes_per_trial": None, "gpus_per_trial": "auto"}, {"gpus": 0}, Resources()),

@@ -103,6 +103,20 @@ def test_wrong_constants_are_refused(
     assert words in caught.value.message
 
 
+def test_whole_amounts_may_be_written_as_any_number(tmp_path: Path) -> None:
+    """Those of `hptune.Resources(memory_bytes=4e9)` are read as these."""
+    constants = {"RESOURCES": {"cpus": 2.0, "gpus": 0.0, "memory_bytes": 4e9}}
+    found = resolve_layout(asked_for(settings(tmp_path)), constants, Capacity((0, 1))).resources
+    assert str(found) == "2 cores, 4 GB"
+    assert {type(each) for each in (found.cpus, found.gpus, found.memory_bytes)} == {int}
+
+
+def test_more_workers_than_any_machine_has_are_refused_at_once(tmp_path: Path) -> None:
+    asked = asked_for(settings(tmp_path, workers=10**15))
+    with pytest.raises(UsageError, match="allowed are at most 16, which is 8 for each"):
+        resolve_layout(asked, {}, Capacity((0, 1)))
+
+
 def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) -> None:
     here, there = Capacity((0, 1)), Capacity((0, 1), gpus=("0",))
     given = settings(tmp_path, budget="2gpu-h")

@@ -112,6 +112,8 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
             for each in ("--clusters=big", "-M big")
         ),
         (THREE_LINES + "max_jobs = 0", "max_jobs is 0; allowed are whole numbers from 1"),
+        # Workers wait for the scheduler for as long, and so for some time.
+        (THREE_LINES + "grace_seconds = 0", "grace_seconds is 0; allowed are whole numbers from 1"),
         (THREE_LINES + "gpus = true", "gpus is True"),
         (THREE_LINES + 'modules = "cuda"', "allowed is a list of texts"),
         (THREE_LINES + 'environment = ["A=1"]', "allowed is a table"),

@@ -58,6 +58,8 @@ def test_apptainer_runs_a_file_with_its_gpus_and_the_directories_of_the_study(
         f"--bind \"${{TMPDIR:-/tmp}}\" '{tmp_path}/my tf.sif' python3 -P -m hptune worker "
     )
     assert "--nv" not in commands(shape)[-1]
+    shape = shape_of(tmp_path, 'image = "tf.sif"\nmounts = ["/a$b"]\nscratch = "$TMPDIR/"')
+    assert "exec --bind \"${TMPDIR:?}\" --bind '/a$b' --bind /home/me " in commands(shape)[-1]
     url = shape_of(tmp_path, 'image = "oras://site/hptune"\npython = "/env/bin/python"')
     assert commands(url)[-1].startswith("exec apptainer exec ")
     assert " oras://site/hptune /env/bin/python -P -m hptune" in commands(url)[-1]

@@ -193,7 +193,11 @@ def test_a_job_of_several_nodes_runs_what_was_said_on_each(monkeypatch: pytest.M
 
 def test_a_configuration_of_dask_jobqueue_changes_neither_size_nor_output(tmp_path: Path) -> None:
     (shape,) = parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes
-    site = {"log-directory": str(tmp_path / "site"), "job-cpu": 7, "account": "site"}
+    site: dict[str, object] = {"log-directory": str(tmp_path / "site"), "job-cpu": 7}
+    site |= {"account": "site", "interface": "ib9", "local-directory": "/site"}
+    site |= dict.fromkeys(("python", "queue", "walltime", "job-mem", "shebang"), "no-effect")
+    lists = ("job-script-prologue", "job-extra-directives", "worker-extra-args")
+    site |= {name: ["no-effect"] for name in lists}
     with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in site.items()}):
         script = job_script(
             shape, WorkerShape(4, 0, 2**30, 4), WorkerCommand(address="f"), job_name="a",
@@ -203,6 +207,8 @@ def test_a_configuration_of_dask_jobqueue_changes_neither_size_nor_output(tmp_pa
     assert str(tmp_path) not in script
     assert not list(tmp_path.iterdir()), "dask-jobqueue makes the folder"
     assert "#SBATCH -A site\n" in script
+    assert "--local-directory /site --interface ib9\n" in script
+    assert "no-effect" not in script
 
 
 def test_a_job_asks_for_memory_once() -> None:
@@ -425,11 +431,14 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(
-    ("scratch", "said"), [("/my disk", "'/my disk'"), ("$TMPDIR", "$TMPDIR"), ("/a;b", "'/a;b'")]
+    ("scratch", "said"),
+    [("/my disk", "'/my disk'"), ("$TMPDIR/a b", '"${TMPDIR:?}/a b"'), ("/a;b", "'/a;b'")],
 )
-def test_a_scratch_directory_is_one_word_of_the_shell(scratch: str, said: str) -> None:
-    lines = f'partition = "p"\nwalltime = "1:00:00"\nscratch = "{scratch}"'
+@pytest.mark.parametrize("image", ["", 'image = "/a.sif"'])
+def test_a_scratch_directory_is_one_word_of_the_shell(scratch: str, said: str, image: str) -> None:
+    lines = f'partition = "p"\nwalltime = "1:00:00"\nscratch = "{scratch}"\n{image}'
     worker, command = WorkerShape(1, 0, 0, 1), WorkerCommand(address="tcp://login:8786")
     shape = parse_config(lines).shapes[0]
     script = job_script(shape, worker, command, job_name="a", logs=Path("/logs"))
     assert f"--local-directory {said}\n" in script
+    assert (f"mkdir -p {said}\n" in script, f" --bind {said} " in script) == (bool(image),) * 2

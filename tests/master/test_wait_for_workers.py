@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hptune.clusters.slurm_jobs import SlurmWorkers
+from hptune.config.settings import StudySettings
 from hptune.core.messages import (
     Event,
     FinishReason,
@@ -18,6 +19,7 @@ from hptune.core.messages import (
 from hptune.core.resources import Capacity
 from hptune.errors import UsageError
 from hptune.master.wait_for_workers import WorkerGate
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from simulated_parts import VirtualClock
 
 
@@ -51,5 +53,7 @@ def test_when_fewer_are_enough_the_waiting_is_over() -> None:
 def test_more_workers_than_there_can_be_are_refused(tmp_path: Path, shapes: str, most: int) -> None:
     config = tmp_path / "slurm.toml"
     config.write_text(f'partition = "gpu"\nwalltime = "10"\n{shapes}')
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    given = StudySettings(source=source, working_directory="/")
     with pytest.raises(UsageError, match=f"--min-workers is 4, but there are {most} workers at"):
-        SlurmWorkers(config, tmp_path / "study", max_jobs=3, min_workers=4)
+        SlurmWorkers(given, tmp_path / "study", slurm=str(config), max_jobs=3, min_workers=4)

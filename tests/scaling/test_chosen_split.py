@@ -316,6 +316,44 @@ def test_a_lost_worker_says_nothing_of_a_number_of_devices(
     assert Counter(each.point.devices for each in curve.samples) == counts
 
 
+class _WorkerComesBack(_LosesWorkers):
+    """Executor whose worker loses its connection for a moment, during the first attempt."""
+
+    def start(self, order: AttemptOrder) -> None:
+        if order.attempt.trial == FIRST_NUMBER:
+            self._events += [
+                WorkerLeft(1.0, "w", "gone"),
+                WorkerJoined(1.0, "w", "node", Capacity((0, 1))),
+            ]
+        super().start(order)
+
+
+def test_a_worker_that_comes_back_has_as_many_devices_as_before(tmp_path: Path) -> None:
+    notes: list[str] = []
+    curve, _ = measured(_WorkerComesBack(1), tmp_path, notes)
+    assert curve is not None
+    assert Counter(each.point.devices for each in curve.samples) == {1: 2, 2: 2}
+
+
+class _Hangs(_LosesWorkers):
+    """Executor of attempts from the third on that do not end."""
+
+    def start(self, order: AttemptOrder) -> None:
+        if order.attempt.trial < FIRST_NUMBER + 2:
+            super().start(order)
+
+
+def test_a_study_goes_on_if_a_measurement_does_not_end_when_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = itertools.count(step=10.0)
+    monkeypatch.setattr("hptune.scaling.step_runner.time", mock.Mock(monotonic=lambda: next(now)))
+    monkeypatch.setattr("hptune.scaling.measurer.time", mock.Mock(monotonic=lambda: next(now)))
+    curve, _ = measured(_Hangs(0), tmp_path, [])
+    assert curve is not None
+    assert Counter(each.point.devices for each in curve.samples) == {1: 1, 2: 1}
+
+
 def test_the_user_is_told_which_numbers_of_devices_are_left_out(tmp_path: Path) -> None:
     notes: list[str] = []
     curve, _ = measured(_LosesWorkers(0, batch=31), tmp_path, notes)

@@ -125,6 +125,8 @@ def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
 
     assert (memory(None), memory(4), memory(1)) == (1000, 1000, 250)
     assert (memory(1, 900), memory(None, 300), memory(1, 0)) == (900, 300, 0)
+    # So dask-jobqueue writes that a job has no limit.
+    assert offered(replace(WORKER, memory_granted_bytes=0)).capacity.memory_bytes == 1000
 
 
 def test_the_second_worker_that_offers_a_whole_machine_says_so(

@@ -18,7 +18,7 @@ from .config.other_tuners import argument_meant, our_method
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
-from .config.settings import BY_NAME, SETTINGS, StudySettings
+from .config.settings import BY_NAME, FIELDS, StudySettings
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.trial import TrialState
@@ -294,7 +294,7 @@ class Tuner:
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
         check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
-        chosen = self._given.get("epochs")
+        chosen = self._settings.epochs
         if epochs is not None and chosen not in (None, epochs):
             raise UsageError(f"Tuner has epochs={chosen}, but fit has epochs={epochs}; give one")
         if self._code.objective is not None and (x is not None or fit_arguments):
@@ -344,7 +344,7 @@ class Tuner:
                     "and the study's directory"
                 )
         places = ("cluster", "connect", "slurm", "workers", "executor")
-        sources = [name for name in places if name in settings]
+        sources = [name for name in places if settings.get(name) is not None]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):
             raise UsageError(f"client is {self._client!r}; allowed is a distributed.Client")
         if self._client is not None and sources:
@@ -406,16 +406,13 @@ def _things(arguments: Mapping[str, Any]) -> dict[str, Given]:
     }
 
 
-_SETTINGS = {each.argument: each for each in SETTINGS}
-
-
 def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return keyword arguments by the names of the fields of `StudySettings`."""
-    for name in arguments.keys() - _SETTINGS.keys():
+    for name in arguments.keys() - FIELDS.keys():
         hint = argument_meant(name, inspect.signature(Tuner).parameters)
         words = hint or "help(hptune.Tuner) lists its arguments"
         raise UsageError(f"Tuner has no argument {name!r}; {words}")
-    return {_SETTINGS[name].name: value for name, value in arguments.items()}
+    return {FIELDS[name]: value for name, value in arguments.items()}
 
 
 def _show_settings() -> None:

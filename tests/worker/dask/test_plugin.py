@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from distributed import Status
@@ -160,6 +161,17 @@ def test_a_worker_that_can_run_nothing_is_refused(
     (announced,) = sent
     assert plugin.announcement == announced
     assert announced.event.reason == "no trial can run there: can't start new thread"
+
+
+def test_a_worker_measures_what_is_free_of_the_memory_that_its_user_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, worker, _ = plain(tmp_path)
+    worker.granted = Capacity((0,), (), 16)
+    runner = Mock()
+    monkeypatch.setattr("hptune.worker.dask.plugin.AttemptRunner", runner)
+    asyncio.run(plugin.setup(worker))
+    assert runner.call_args.kwargs["memory_bytes"] == 16
 
 
 def test_what_a_worker_offers_is_found_out_beside_its_event_loop(

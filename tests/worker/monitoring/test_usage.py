@@ -16,7 +16,9 @@ import pytest
 from attempts import Attempts
 from commands import Commands
 from hptune.core.attempt import Cause, Ending, Usage
-from hptune.core.resources import Placement
+from hptune.core.resources import Capacity, Placement
+from hptune.worker import devices
+from hptune.worker.dask.offer import WorkerOptions, offered
 from hptune.worker.gpus import nvidia
 from hptune.worker.gpus.machine import Gpus
 from hptune.worker.monitoring import memory, usage, watchdog
@@ -341,6 +343,20 @@ def test_one_whose_time_is_up_leaves_a_checkpoint(attempts: Attempts) -> None:
         "ran longer than the 1 s allowed",
     )
     assert (result.directory / "checkpoint" / "state").exists()
+
+
+@pytest.mark.parametrize(("free", "share"), [(19, 1.0), (16, 1.0), (8, 0.5), (0, 0.0)])
+def test_others_use_first_the_memory_that_a_worker_was_not_given(
+    monkeypatch: pytest.MonkeyPatch, free: int, share: float
+) -> None:
+    """At any time, as when the worker joins."""
+    monkeypatch.setattr(memory, "free_bytes", lambda: (free, 64))
+    monkeypatch.setattr(
+        devices, "capacity", lambda: Capacity((0,), (), 64, memory_taken_bytes=64 - free)
+    )
+    has = offered(WorkerOptions("tls://x:1", memory_bytes=16)).capacity
+    assert watchdog.MemoryWatchdog(has.memory_bytes).free_share == share
+    assert 1 - has.memory_taken_bytes / has.memory_bytes == share
 
 
 @pytest.fixture

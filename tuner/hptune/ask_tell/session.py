@@ -215,7 +215,7 @@ class Session:
             try:
                 answers = self._answered(calls, wait)
             except BaseException:
-                if wait.is_published:
+                if wait.is_published or wait.master:
                     self._calls.withdraw(calls)
                 raise
             if answers:
@@ -310,8 +310,8 @@ class Session:
         """Return the study with a master's answers; None if it has ended without them."""
         pending = _pending(self.state.seen(), calls)
         if owner.token != wait.master:
+            wait.master = owner.token  # also if this is interrupted
             self._calls.publish(pending, master=owner.token)
-            wait.master = owner.token
         give_up_at, seconds = time.monotonic() + PATIENCE_SECONDS, _MASTER_POLL_SECONDS
         while True:
             now = self.directory.owner()  # before the ledger, which an ending master may write

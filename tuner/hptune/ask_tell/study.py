@@ -14,7 +14,7 @@ from ..config.asked import asked
 from ..config.kinds import duration
 from ..config.reference import OPEN_STUDY, in_python
 from ..config.resolved import resolve
-from ..config.settings import SETTINGS, StudySettings
+from ..config.settings import FIELDS, StudySettings
 from ..core.messages import FinishReason
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
@@ -37,7 +37,6 @@ from .trial import AskedTrial, asked_trial, asked_trials
 
 LEASE_SECONDS = 3600.0
 
-_ARGUMENTS = {each.argument: each.name for each in SETTINGS}
 _ASKS_SECONDS = 5.0
 _ASKS_SLURM_SECONDS = 60.0
 """How long a program waits at most before it asks again; Slurm must not be asked often."""
@@ -258,22 +257,21 @@ def open_session(session: Session, changes: Changes, found: Found | None = None)
 
 def _lease(lease: str | float) -> float:
     try:
-        seconds = duration().read(lease)
+        return float(duration().read(lease))
     except (ValueError, TypeError):
         raise UsageError(f"lease is {lease!r}; allowed are {duration().allowed}") from None
-    return float(seconds)
 
 
 def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by the names of the fields of `StudySettings`."""
-    for name in given.keys() - _ARGUMENTS.keys():
-        known = [each for each, field in _ARGUMENTS.items() if field in SETTINGS_OF_PROGRAMS]
+    for name in given.keys() - FIELDS.keys():
+        known = [each for each, field in FIELDS.items() if field in SETTINGS_OF_PROGRAMS]
         hint = did_you_mean(name, known) or " help(hptune.open_study) lists its arguments."
         raise UsageError(f"open_study has no argument {name!r}.{hint}")
     for name in ("search", "pruner"):
         if not isinstance(given.get(name), str | None):
             raise UsageError(f"{name} is {given[name]!r}; allowed are a name, and module:Name")
-    fields = {_ARGUMENTS[name]: value for name, value in given.items()}
+    fields = {FIELDS[name]: value for name, value in given.items()}
     check_settings(fields)
     return fields
 

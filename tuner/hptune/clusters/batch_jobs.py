@@ -58,29 +58,27 @@ _FAILURES_IN_A_ROW = 3
 """After this number of jobs of no use no others are submitted."""
 
 
-def in_batch_jobs(
-    settings: StudySettings, study: Path, *, max_jobs: int | None = None, insecure: bool = False
-) -> BatchWorkers:
-    """Return the workers of jobs of the batch system that `settings.cluster` names."""
-    return BatchWorkers(
-        settings.cluster, study, max_jobs=max_jobs or DEFAULT_MAX_JOBS, insecure=insecure
-    )
-
-
 class BatchWorkers(JobWorkers["BatchCluster"]):
     """The workers of one study in jobs of a batch system. They end with the study.
 
     Args:
-        system: The system's name, as `SYSTEMS` has it.
+        settings: The study's settings, of which `cluster` names the system.
         study: The study's directory, which every node must see.
         max_jobs: How many jobs there may be at once.
         insecure: Whether scheduler and workers use no certificates.
     """
 
-    def __init__(self, system: str, study: Path, *, max_jobs: int, insecure: bool) -> None:
+    def __init__(
+        self,
+        settings: StudySettings,
+        study: Path,
+        *,
+        max_jobs: int | None = None,
+        insecure: bool = False,
+    ) -> None:
         super().__init__(study, insecure=insecure)
-        self._system = SYSTEMS[system]
-        self._max_jobs = max_jobs
+        self._system = SYSTEMS[settings.cluster]
+        self._max_jobs = max_jobs or DEFAULT_MAX_JOBS
 
     def _make(self, security: Any) -> BatchCluster:
         logs = jobs_folder(self._study)

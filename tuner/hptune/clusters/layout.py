@@ -82,6 +82,12 @@ def checked_trial(
             trials do not hold.
     """
     settings, declared = asked.settings, constants.get("RESOURCES")
+    if (settings.workers or 1) > (most := _MOST_WORKERS_PER_CORE * len(machine.cpus)):
+        raise UsageError(
+            f"--workers is {settings.workers}, but this machine has "
+            f"{plural(len(machine.cpus), 'core')}; allowed are at most {most}, which is "
+            f"{_MOST_WORKERS_PER_CORE} for each"
+        )
     resources = trial_resources(asked, declared, machine, is_certain=is_certain)
     budget = settings.device_budget
     if budget is not None and budget.device is Device.GPU:
@@ -91,12 +97,6 @@ def checked_trial(
                 f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
                 "spent; give a budget in core hours, such as 40core-h"
             )
-    if (settings.workers or 1) > (most := _MOST_WORKERS_PER_CORE * len(machine.cpus)):
-        raise UsageError(
-            f"--workers is {settings.workers}, but this machine has "
-            f"{plural(len(machine.cpus), 'core')}; allowed are at most {most}, which is "
-            f"{_MOST_WORKERS_PER_CORE} for each"
-        )
     if resources.cpus < 1 and not asked.executor.shares_workers:
         raise UsageError(
             f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
@@ -332,15 +332,17 @@ def _checked(declared: Mapping[str, Any]) -> Mapping[str, Any]:
         raise UsageError(
             f"RESOURCES has {', '.join(sorted(unknown))}; allowed are {', '.join(_LEAST)}"
         )
+    # Whole amounts may be written as 4e9.
+    found = {n: int(v) if type(v) is float and v.is_integer() else v for n, v in declared.items()}
     for name, least in _LEAST.items():
-        value = declared.get(name)
+        value = found.get(name)
         is_part = name in _IN_PARTS and type(value) is float and 0 < value < 1
         if value is not None and not is_part and (type(value) is not int or value < least):
             raise UsageError(
                 f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
                 + (f" and parts of one {_IN_PARTS[name]}, such as 0.5" if name in _IN_PARTS else "")
             )
-    return declared
+    return found
 
 
 def worker_cores(workers: int | None, machine: Sequence[int]) -> list[tuple[int, ...]]:

@@ -44,28 +44,12 @@ _PATIENCE_SECONDS = 600.0
 """How long a run waits at its beginning for a Slurm that does not answer."""
 
 
-def in_jobs(
-    settings: StudySettings,
-    study: Path,
-    *,
-    slurm: str,
-    max_jobs: int | None = None,
-    min_workers: int = 0,
-    insecure: bool = False,
-) -> SlurmWorkers:
-    """Return the workers of Slurm jobs; `slurm` is the path of the slurm.toml."""
-    del settings
-    return SlurmWorkers(
-        Path(slurm), study, max_jobs=max_jobs, min_workers=min_workers, insecure=insecure
-    )
-
-
 class SlurmWorkers(JobWorkers[SlurmCluster]):
     """The workers of one study in Slurm jobs, which wait for the next master for a while.
 
     Args:
-        config: The slurm.toml.
         study: The study's directory, which every node must see.
+        slurm: The path of the slurm.toml.
         max_jobs: How many jobs there may be at once.
         min_workers: How many workers to wait for before the first trial.
         insecure: Whether scheduler and workers use no certificates.
@@ -76,20 +60,18 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
 
     def __init__(
         self,
-        config: Path,
+        _settings: StudySettings,
         study: Path,
         *,
-        max_jobs: int | None,
-        min_workers: int,
+        slurm: str,
+        max_jobs: int | None = None,
+        min_workers: int = 0,
         insecure: bool = False,
     ) -> None:
         super().__init__(study, insecure=insecure)
-        self._order = order_of(config, study, max_jobs, insecure=insecure)
-        if min_workers > self._order.max_workers:
-            raise UsageError(
-                f"--min-workers is {min_workers}, but there are {self._order.max_workers} workers "
-                "at most, one on each node of a job; raise max_jobs, or wait for fewer"
-            )
+        self._order = order_of(
+            Path(slurm), study, max_jobs, min_workers=min_workers, insecure=insecure
+        )
         self._min_workers = min_workers
         self._usual = Need()
         self._partitions: Sequence[Partition] = ()
@@ -278,16 +260,21 @@ def check_jobs(
 
 
 def order_of(
-    config: Path, study: Path, max_jobs: int | None = None, *, insecure: bool = False
+    config: Path,
+    study: Path,
+    max_jobs: int | None = None,
+    *,
+    min_workers: int | None = None,
+    insecure: bool = False,
 ) -> ClusterOrder:
     """Return what the cluster of a study consists of, by the slurm.toml.
 
     Raises:
-        UsageError: The slurm.toml is wrong.
+        UsageError: The slurm.toml is wrong, or there can never be `min_workers`.
     """
     with translated_errors():
         read = read_config(config)
-    return ClusterOrder(
+    order = ClusterOrder(
         config=read.showing(study.absolute()),
         name=jobs_name(study),
         directory=jobs_folder(study),
@@ -296,6 +283,12 @@ def order_of(
         max_jobs=max_jobs or DEFAULT_MAX_JOBS,
         has_master_job=notice_seconds() is not None,
     )
+    if min_workers is not None and min_workers > order.max_workers:
+        raise UsageError(
+            f"--min-workers is {min_workers}, but there are {order.max_workers} workers at most, "
+            "one on each node of a job; raise max_jobs, or wait for fewer"
+        )
+    return order
 
 
 def need_of(resources: Resources) -> Need:

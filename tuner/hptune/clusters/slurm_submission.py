@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hptune_jobqueue.cluster import job_kinds
@@ -12,6 +12,8 @@ from hptune_jobqueue.config import SlurmConfig
 from hptune_jobqueue.master import MasterOrder, planned_master_script, submit_master
 
 from ..config.asked import Asked
+from ..config.parallel_trials import carrier_of
+from ..config.resolved import Resolved
 from ..core.resources import Resources
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
@@ -19,7 +21,7 @@ from ..storage.asking import AGENT
 from ..storage.directory import StudyDirectory
 from .base import UNLIMITED
 from .jobs import jobs_folder, jobs_name, translated_errors
-from .layout import trial_resources
+from .layout import checked_trial
 from .slurm_jobs import check_jobs, need_of, order_of
 
 _OTHER_PYTHON = {"python", "launcher", "image"}
@@ -32,7 +34,7 @@ def submit(
     asked: Asked,
     directory: StudyDirectory,
     arguments: Sequence[str],
-    check: Callable[[], Mapping[str, object] | None],
+    check: Callable[[], Resolved | None],
     notify: Callable[[str], None],
 ) -> str:
     """Submit the master of a study as a job; returns where to look, as text for the user.
@@ -41,8 +43,8 @@ def submit(
         asked: What the user asked for.
         directory: Where the study is, or is to be.
         arguments: The arguments of `hptune` for the same run in the foreground.
-        check: Reads the user's code here, and returns its constants; None if its Python is only
-            where the job runs. Raises an error if the code cannot be used.
+        check: Reads the user's code here, and returns what settings and code say; None if its
+            Python is only where the job runs. Raises an error if the code cannot be used.
         notify: Takes a line for the user: Slurm does not answer, which is waited for, or the
             code cannot be used here.
 
@@ -52,12 +54,16 @@ def submit(
     """
     settings = asked.settings
     assert settings.slurm, "the cluster was checked"
-    jobs = order_of(Path(settings.slurm), directory.path, settings.max_jobs)
+    jobs = order_of(
+        Path(settings.slurm), directory.path, settings.max_jobs, min_workers=settings.min_workers
+    )
     with translated_errors(), storage_errors(directory.path):
-        constants = _check_code(check, jobs.config, notify)
-        declared = None if constants is None else constants.get("RESOURCES")
-        resources = trial_resources(asked, declared, UNLIMITED, is_certain=False)
-        check_jobs(jobs, resources, notify, is_certain=constants is not None)
+        found = _check_code(check, jobs.config, notify)
+        constants = {} if found is None else found.code.constants
+        resources = checked_trial(asked, constants, UNLIMITED, is_certain=False)
+        if found is not None:
+            carrier_of(found.code, resources, settings)
+        check_jobs(jobs, resources, notify, is_certain=found is not None)
         directory.make()
         order = _master_order(jobs.config, directory, arguments)
         job = submit_master(order)
@@ -93,11 +99,11 @@ def script_texts(path: Path, study: Path, resources: Resources) -> list[str]:
 
 
 def _check_code(
-    check: Callable[[], Mapping[str, object] | None],
+    check: Callable[[], Resolved | None],
     config: SlurmConfig,
     notify: Callable[[str], None],
-) -> Mapping[str, object] | None:
-    """Check the user's code here, if the master's job has the same Python; returns its constants.
+) -> Resolved | None:
+    """Return what settings and code say, if the master's job has the same Python as this process.
 
     Raises:
         UsageError: The job could not use it.

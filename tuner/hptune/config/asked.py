@@ -76,9 +76,8 @@ def asked(
     for row in (found.sampler, found.pruner, found.executor, found.cluster):
         _check_flags(settings, row)
     _check_workers(found)
-    _check_own_options(settings, found.sampler)
-    _check_own_options(settings, found.pruner)
-    _check_own_options(settings, found.cluster)
+    for each in (found.sampler, found.pruner, found.cluster):
+        _check_own_options(settings, each)
     check_priors(settings, found.sampler)
     if goals is not None:
         check_methods(found, [goal.direction for goal in goals.objectives], epochs)

@@ -76,9 +76,8 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
     least = "from 0 on" if may_be_zero else "above 0"
     others = ", and none" if may_be_none else ""
     allowed = f"times {least}, such as 90s, 30m or 1h30m{others}"
-    if not may_be_none:
-        return Kind("TIME", allowed, read, show_seconds)
-    return Kind("TIME", allowed, read, lambda found: show_seconds(found) if found else "none")
+    words = "none" if may_be_none else ""
+    return Kind("TIME", allowed, read, lambda found: (not found and words) or show_seconds(found))
 
 
 def _seconds(text: str) -> float:
@@ -116,24 +115,16 @@ def switch_or_size() -> Kind:
         return word == "on" if word in ("on", "off") else _bytes(value)
 
     def show(value: object) -> str:
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return "" if value is None else str(value)
+        words: dict[object, str] = {None: "", True: "on", False: "off"}
+        return words.get(value, str(value))
 
     return Kind("on|off|SIZE", "on, off and amounts such as 4GB or 512MiB", read, show)
 
 
 def _bytes(value: object) -> int:
-    if isinstance(value, str):
-        return _bytes_of(value)
-    amount = as_number(value)
-    if isinstance(amount, int) and amount >= 0:
-        return amount
-    raise ValueError
-
-
-def _bytes_of(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if not isinstance(value, str) and not isinstance(value := as_number(value), int):
+        raise ValueError
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(value).lower())
     if found is None:
         raise ValueError
     number, prefix, binary = found.groups()
@@ -141,10 +132,10 @@ def _bytes_of(text: str) -> int:
     given = float(number) * (1024 if binary else 1000) ** power
     if math.isinf(given):
         raise ValueError
-    amount = int(given)
+    amount = value if isinstance(value, int) else int(given)
     if 0 < amount < _LEAST_BYTES:
         unit = "GB" if amount < 1000 else "MB"
-        raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}{unit}?")
+        raise ValueError(f"{value!r} is {amount} bytes; did you mean {number}{unit}?")
     return amount
 
 

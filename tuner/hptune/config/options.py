@@ -197,7 +197,7 @@ class StudyOptions:
     pruner_mode: HalvingMode | None = own_option("pruner_mode", PRUNERS, Section.PRUNING)
 
     python: str = setting(
-        kinds.text("PATH", "paths of a Python", is_path=True, may_be_none=True),
+        kinds.text("PATH", "paths of a Python, and none", is_path=True, may_be_none=True),
         Section.PLACE,
         "Python that runs the trials of a model file, such as that of an environment with another "
         "framework; hptune must be installed there.",

@@ -121,7 +121,7 @@ def _batch_row(name: str, title: str) -> ClusterRow:
     return ClusterRow(
         name=name,
         summary=f"{title} jobs, as dask-jobqueue's configuration describes them",
-        factory="hptune.clusters.batch_jobs:in_batch_jobs",
+        factory="hptune.clusters.batch_jobs:BatchWorkers",
         options=(_MAX_JOBS, _INSECURE),
         pauses=f"{title} jobs are cancelled when no trial runs on them",
         queues=True,
@@ -177,7 +177,7 @@ CLUSTERS = Registry(
         ClusterRow(
             name="slurm",
             summary="Slurm jobs, as the slurm.toml of --slurm describes them",
-            factory="hptune.clusters.slurm_jobs:in_jobs",
+            factory="hptune.clusters.slurm_jobs:SlurmWorkers",
             options=(
                 option(
                     "slurm",

@@ -40,7 +40,7 @@ class StudySettings(StudyOptions):
         for each in SETTINGS:
             # The dataclass is frozen; what was given as text is replaced by its value once.
             value = each.read(getattr(self, each.name))
-            is_none = value == "" and each.owner == CLUSTERS.what
+            is_none = (value == "" or value is False) and each.owner == CLUSTERS.what
             object.__setattr__(self, each.name, None if is_none else value)
         source = replace(self.source, entry=self.entry, python=self.python)
         object.__setattr__(self, "source", source)
@@ -59,14 +59,12 @@ class StudySettings(StudyOptions):
     @property
     def fixed_gpus(self) -> float | None:
         """GPUs of a trial as the user gave them; None if they did not."""
-        given = self.gpus_per_trial
-        return None if given is None or isinstance(given, str) else given
+        return None if isinstance(self.gpus_per_trial, str) else self.gpus_per_trial
 
     @property
     def fixed_processes(self) -> int | None:
         """Processes of a trial as the user gave them; None if they did not."""
-        given = self.processes_per_trial
-        return None if given is None or isinstance(given, str) else given
+        return None if isinstance(self.processes_per_trial, str) else self.processes_per_trial
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed.
@@ -170,6 +168,8 @@ def _unused(owner: str, name: str) -> list[str]:
 
 SETTINGS = rows(StudySettings)
 BY_NAME = {each.name: each for each in SETTINGS}
+FIELDS = {each.argument: each.name for each in SETTINGS}
+"""The fields of `StudySettings`, by the arguments of `Tuner`."""
 
 
 def option(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -66,30 +65,18 @@ def whole_number(least: int) -> Kind:
 
 
 def as_number(value: object) -> object:
-    """Return the number that a value is or means; a truth value is none, although Python counts."""
+    """Return the number that a value is or means; a truth value is none, although Python counts.
+
+    A whole one is an int, however it is written, such as 4e9; also one of NumPy's.
+    """
     if isinstance(value, bool):
         return None
-    if not isinstance(value, str):
-        with contextlib.suppress(TypeError):
-            return operator.index(value)  # type: ignore[arg-type]  # also a number of NumPy's
-        return value
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(value)
-    return value
-
-
-def number(*, above: float | None = None) -> Kind:
-    """Return the kind of finite numbers; with `above`, of those that are larger."""
-
-    def read(value: object) -> float:
-        found = as_number(value)
-        least = -math.inf if above is None else above
-        if isinstance(found, int | float) and least < found < math.inf:
-            return float(found)
-        raise ValueError
-
-    return Kind("NUMBER", "numbers" if above is None else f"numbers above {above:g}", read)
+    kinds: list[Callable[[Any], object]] = [operator.index, int, float]
+    for kind in kinds[1:] if isinstance(value, str) else kinds[:1]:
+        with contextlib.suppress(TypeError, ValueError):
+            value = kind(value)
+            break
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def choice(*words: str, make: Callable[[str], Any] = str) -> Kind:

@@ -203,7 +203,7 @@ class Measured:
     peak has grown by more than a twentieth, and right before `AttemptEnded`.
 
     Attributes:
-        free_share: Share of the node's memory that was free; None if unknown.
+        free_share: Share of the worker's memory that was free; None if unknown.
     """
 
     at: float

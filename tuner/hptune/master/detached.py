@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.asked import Asked
 from ..config.places import CLUSTERS
-from ..config.resolved import check_plug_ins, checked_code, resolve
+from ..config.resolved import Resolved, check_plug_ins, resolve
 from ..config.settings import StudySettings
 from ..errors import UsageError
 from ..registry import loaded
@@ -53,11 +53,12 @@ def detach_new(
     source = Path(settings.source.path)
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 
-    def check() -> Mapping[str, object] | None:
+    def check() -> Resolved | None:
         if (found := _read(settings, quiet=quiet)) is None:
             return None
-        check_plug_ins(resolve(asked, found), seed=settings.seed or 0)
-        return found.constants
+        resolved = resolve(asked, found)
+        check_plug_ins(resolved, seed=settings.seed or 0)
+        return resolved
 
     try:
         return _submit(asked, directory, arguments, check, notify)
@@ -89,7 +90,7 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .past import Past
-    from .resume_plan import allowed_changes, check_code, resume_request
+    from .resume_plan import allowed_changes, resolve_again, resume_request
 
     reader = LedgerReader(directory.open(Use.RUN))
     if owner := directory.owner():
@@ -99,13 +100,14 @@ def detach_again(
     past.read(reader.events())
     request = resume_request(changes, past)
 
-    def check() -> Mapping[str, object] | None:
+    def check() -> Resolved | None:
         if (found := _read(request.asked.settings, quiet=quiet)) is None:
             return None
-        checked_code(request.asked, found)
-        for line in check_code(request, past, found)[2]:
+        resolved, _ = resolve_again(request, past, found)
+        for line in resolved.notes:
             notify(line)
-        return found.constants
+        check_plug_ins(resolved, seed=past.facts["seed"])
+        return resolved
 
     return _submit(request.asked, directory, arguments, check, notify)
 
@@ -129,7 +131,7 @@ def _submit(
     asked: Asked,
     directory: StudyDirectory,
     arguments: Sequence[str],
-    check: Callable[[], Mapping[str, object] | None],
+    check: Callable[[], Resolved | None],
     notify: Callable[[str], None],
 ) -> str:
     row = asked.cluster

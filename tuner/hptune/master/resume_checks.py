@@ -89,7 +89,7 @@ def changeable(given: Mapping[str, Any], past: Past) -> dict[str, Any]:
         if setting is None or setting.resumable:
             changes[name] = value
             continue
-        if value in (None, (), {}):
+        if value in ((), {}):
             continue
         if _is_same(name, value, past):
             changes |= {name: value} if STORED in str(value) else {}

@@ -110,6 +110,7 @@ def allowed_changes(changes: Changes, past: Past) -> Changes:
     given = {
         name: BY_NAME[name].read(value) if name in BY_NAME else value
         for name, value in changes.settings.items()
+        if value is not None  # as it is where Python is not given a setting
     }
     return replace(changes, settings=changeable(given, past))
 
@@ -152,17 +153,15 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
         SpaceChangedError: The user's code declares another search space than before.
         UsageError: The study cannot be resumed like this.
     """
-    facts, engine, goals = past.facts, past.engine, goals_of(past.facts)
-    declared, space, changed = check_code(request, past, found)
-    added, known = request.new_points(space, past.trials, engine.added)
+    facts, engine, epochs = past.facts, past.engine, request.epochs
+    resolved, declared = resolve_again(request, past, found)
+    added, known = request.new_points(resolved.space, past.trials, engine.added)
     check_room(request.asked.settings, len(added), past)
-    now, epochs = checked_code(request.asked, found), request.epochs
-    resolved = Resolved(asked=now, code=found, goals=goals, epochs=epochs, space=space)
     layout, carrier = workers.placed(resolved)
-    go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
+    go_on = _that_train_on(engine, StudyFiles(past.directory, resolved.goals), epochs)
     retried = engine.able_to_retry if request.retry_failed else ()
     return RunPlan(
-        asked=now,
+        asked=resolved.asked,
         resolved=resolved,
         go_on=go_on,
         retried=retried,
@@ -171,14 +170,14 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
         seed=facts["seed"],
         declared=declared,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
-        added=tuple(workers.sized(space, added)),
+        added=tuple(workers.sized(resolved.space, added)),
         layout=layout,
         carrier=carrier,
         notes=(
             *found.warnings,
             *_place_notes(request),
             *_resume_notes(engine, retried),
-            *changed,
+            *resolved.notes,
             *known,
             *_epoch_notes(engine, go_on, epochs, writes_own=not facts["is_keras"]),
             *carrier.notes,
@@ -257,14 +256,12 @@ def _unread(settings: StudySettings, past: Past) -> list[str]:
     return [f"{words} the file is read only if there is something to do"]
 
 
-def check_code(
-    request: ResumeRequest, past: Past, found: Found
-) -> tuple[SearchSpace, SearchSpace, list[str]]:
-    """Return the search space as declared now, with what only trials declared, and what changed.
+def resolve_again(request: ResumeRequest, past: Past, found: Found) -> tuple[Resolved, SearchSpace]:
+    """Return what settings and code say, with lines on what changed, and the space as declared now.
 
     Raises:
         SpaceChangedError: It is another one than before, which `accept_space` does not allow.
-        UsageError: The code's constants contradict the study.
+        UsageError: The code contradicts the settings or the study.
     """
     lines = check_constants(request.asked.settings, past, found)
     # The fact "space" is written after the event that grew it; a master may die in between.
@@ -277,17 +274,27 @@ def check_code(
     # Trials declared the parameters known beyond that, and may do so again.
     space = _grown(declared, [known.missing_from(before)])
     differences = known.differences(space)
+    changes = "; ".join(differences)
     if not differences:
-        return declared, known, lines  # in its old order, which determines what samplers draw
-    if request.accept_space:
-        line = f"the search space is another one: {'; '.join(differences)} (finished trials stay)"
-        return declared, space, [*lines, line]
-    raise SpaceChangedError(
-        f"the search space of {request.asked.settings.source.shown} has changed since the study "
-        f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
-        f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
-        "start a new study with `hptune run … --study OTHER`."
+        space = known  # in its old order, which determines what samplers draw
+    elif request.accept_space:
+        lines.append(f"the search space is another one: {changes} (finished trials stay)")
+    else:
+        raise SpaceChangedError(
+            f"the search space of {request.asked.settings.source.shown} has changed since the "
+            f"study began: {changes}. Undo that, or continue in the new space with "
+            f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
+            "start a new study with `hptune run … --study OTHER`."
+        )
+    resolved = Resolved(
+        asked=checked_code(request.asked, found),
+        code=found,
+        goals=goals_of(past.facts),
+        epochs=request.epochs,
+        space=space,
+        notes=tuple(lines),
     )
+    return resolved, declared
 
 
 def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tuple[int, ...]:

@@ -8,5 +8,5 @@ Offers: `measurer.measure_curve` (times the steps), `step_runner.StepRunner` (ru
 and communication, with their noise, and the batch from which on more devices are efficient),
 `split.Splitter` (devices for each trial of a study), `texts` and `page` (what the user reads).
 
-May import: `errors`, `text`, `core`, `files`, `executors`, `reporting`, `worker`.
+May import: `text`, `core`, `files`, `executors`, `reporting`, `worker`.
 """

@@ -14,7 +14,7 @@ from typing import Self
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.data_parallel import DataParallel
 from ..core.goals import Goals
-from ..core.messages import AttemptEnded, Event, Measured, Reported, StopRequested
+from ..core.messages import AttemptEnded, Event, Measured, Reported, StopRequested, WorkerLeft
 from ..core.resources import Placement, Resources
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.completion import completed
@@ -22,7 +22,6 @@ from ..core.space.space import SearchSpace
 from ..core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest
 from ..core.trial import Direction, Goal, Params
 from ..core.workers import RosterEvent, Workers
-from ..errors import StudyError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
 from .curve import Point, Sample
@@ -234,8 +233,10 @@ class StepRunner:
                 measure=request,
             )
         )
+        before = len(self.seen)
         found = self._watch(name, placement, devices, until)
-        self.cluster_state.give_back(placement)
+        left = {each.worker for each in self.seen[before:] if isinstance(each, WorkerLeft)}
+        self.cluster_state.give_back(placement, left=left)
         return found
 
     def _watch(
@@ -265,7 +266,7 @@ class StepRunner:
                 self._executor.stop(name, Halt.STOP)
                 is_stopped, until = True, now + _END_SECONDS
             elif now > until:
-                raise StudyError("an attempt did not end when it was told to; try again")
+                return Ending(Cause.WORKER_LOST, reason="it did not end when it was told to")
 
     def _observe_requests(self) -> None:
         found = self._requests()

@@ -105,8 +105,13 @@ class RequestFile:
         return os.fdopen(open_plain(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
     def read(self) -> list[UserRequest]:
-        """Return the requests since the last call; empty if the file cannot be read now."""
-        return [each for each in self.read_all() if isinstance(each, UserRequest)]
+        """Return the requests since the last call, but for those that were withdrawn.
+
+        Empty if the file cannot be read now.
+        """
+        entries = self.read_all()
+        over = {each.request for each in entries if isinstance(each, RequestAnswer)}
+        return [each for each in entries if isinstance(each, UserRequest) and each.name not in over]
 
     def read_all(self) -> list[UserRequest | RequestAnswer]:
         """Return the requests and the answers since the last call, in their order."""

@@ -98,6 +98,7 @@ class AttemptRunner:
             runner starts a fork server of its own.
         host: The address at which the ranks of other nodes reach this one; empty for the address
             of the default interface.
+        memory_bytes: As `of_bytes` of `MemoryWatchdog`.
     """
 
     def __init__(
@@ -107,13 +108,14 @@ class AttemptRunner:
         *,
         fork_server_address: str | None = None,
         host: str = "",
+        memory_bytes: int = 0,
     ) -> None:
         self._listener = listener
         self._host = host
         self._server = ServerConnection(source, fork_server_address)
         self._gpu_usage = Gpus()
         self._processors = Processors()
-        self._memory = MemoryWatchdog()
+        self._memory = MemoryWatchdog(memory_bytes)
         # The lock protects the state, the processes, and the order of the events in the outbox.
         self._lock = threading.RLock()
         self._outbox: deque[tuple[AttemptJournal | None, AttemptEvent]] = deque()

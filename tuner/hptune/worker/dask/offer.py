@@ -83,7 +83,7 @@ def offered(options: WorkerOptions) -> Offer:
         identity = identity_for(address, certs=options.certs, insecure=options.insecure)
     machine = devices.capacity()
     cores = devices.some_of(machine.cpus, options.cores_granted or len(machine.cpus))
-    has = _within(replace(machine, cpus=cores), None, options.memory_granted_bytes)
+    has = _within(replace(machine, cpus=cores), None, options.memory_granted_bytes or None)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
         if asked is not None and asked > len(there):
             raise UsageError(

@@ -151,12 +151,14 @@ class StudyPlugin(WorkerPlugin):
             return  # the study or the worker has ended meanwhile
         if isinstance(announced.event, WorkerJoined):
             self.attempts.source = self._source
+            granted = getattr(self._worker, "granted", None)
             try:
                 self.attempts.runner = AttemptRunner(
                     self._source,
                     lambda event: self.attempts.deliver(self.attempts.state.from_runner, event),
                     fork_server_address=self._fork_server_address,
                     host=host_of(self._worker.address),
+                    memory_bytes=granted.memory_bytes if granted else 0,
                 )
                 self._say("accepts trials of it")
             except (OSError, RuntimeError) as error:  # no file descriptor or thread is left, say

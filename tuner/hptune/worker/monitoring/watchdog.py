@@ -45,9 +45,13 @@ class MemoryWatchdog:
     """The memory of this worker: how much is free, and whether the kernel killed for lack of it.
 
     The values of two looks are kept, because a killed process takes some time to end.
+
+    Args:
+        of_bytes: The memory that it may use, beside that of other programs; 0 for its part of all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_bytes: int = 0) -> None:
+        self._of_bytes = of_bytes
         self._kills = (memory.kills(),) * 2
         self._free = (memory.free_bytes(),) * 2
 
@@ -64,9 +68,9 @@ class MemoryWatchdog:
 
     @property
     def free_share(self) -> float | None:
-        """Share of the memory that is free; None if unknown."""
+        """Share of its memory that is free; None if unknown."""
         free, total = self._free[1]
-        return round(free / total, 3) if total else None
+        return min(1.0, round(free / (self._of_bytes or total), 3)) if total else None
 
     def evidence(self, held_bytes: int) -> str:
         """Return why a process may have been killed just now for lack of memory.
