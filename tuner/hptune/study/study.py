@@ -479,14 +479,16 @@ def find_studies(
         job_of: Asks Slurm for their masters.
     """
     return [listed(directory, job_of) for directory in find_directories(folder)]
+    study = StudyDirectory(directory)
 
 
 def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy:
     """Return a study that was found, or why it cannot be read; arguments as of `find_studies`."""
     try:
-        return ListedStudy(str(directory), Study(directory, _job_of=job_of).view())
+        return ListedStudy(str(directory), Study(study, _job_of=job_of).view())
     except HptuneError as error:
-        is_starting = isinstance(error, StartingStudyError)
+        job = None if study.has_ledger else job_of(study)
+        is_starting = isinstance(error, StartingStudyError) or (job is not None and not job.is_gone)
         return ListedStudy(str(directory), None, error.message, is_starting)
 
 
@@ -496,8 +498,12 @@ def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
     top = whole_path(folder)
     for name, folders, files in os.walk(top):
         path = Path(name)
-        if "study.db" in files or ("lock" in files and living_owner(path) is not None):
+        is_begun = "study.db" in files or ("lock" in files and living_owner(path) is not None)
+        if is_begun or os.access(path / "jobs" / "master.sbatch", os.F_OK):
             folders.clear()
+        # A study may lie elsewhere, as in a scratch file system; other links are not followed.
+        links = [path / each for each in folders if (path / each).is_symlink()]
+        found += [each for each in links if os.access(each / "study.db", os.F_OK)]
             found.append(path)
         elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:
             folders.clear()

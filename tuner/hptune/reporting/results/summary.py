@@ -71,7 +71,7 @@ def facts(view: StudyView, *, now: float) -> dict[str, str]:
         "study": _directory(view),
         "search": f"{view.search} for {view.goals}",
         "state": state_text(view, now),
-        "trials": f"{_progress(view)}: {view.counts_text(of=view.all_trials)}",
+        "trials": f"{view.short_progress}: {view.counts_text(of=view.all_trials)}",
         "retried": retried_text(view) if view.retried else "",
         "used": cost_text(view, now),
         "packed": text.clean(_packed_text(view)),
@@ -113,15 +113,6 @@ def _packed_text(view: StudyView) -> str:
     attempts = view.attempts_of_run
     count, trials = len(trials_that_shared(attempts)), len({each.id.trial for each in attempts})
     return f"{_packed(view)}; {count} of {trials} trials shared one" if count else ""
-
-
-def _progress(view: StudyView) -> str:
-    """Return the progress as it follows the label "trials".
-
-    >>> _progress(StudyView("", "", Goals((Goal("loss", Direction.MIN),)), 9, trials=[]))
-    '0/9'
-    """
-    return view.progress.replace(" trials", "", 1).replace(" trial", "", 1)
 
 
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
