@@ -102,8 +102,7 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
             words.append(master.text())
         return "\n".join(filter(None, words))
 
-    is_over = view.is_over and not has_job
-    return Watched(state, is_over, view, watched_jobs_text(found.path, now=now))
+    return Watched(state, view.is_over, view, watched_jobs_text(found.path, now=now))
 
 
 def _state_before(master: MasterJob) -> str:

@@ -380,12 +380,6 @@ class Study(Reports, Exports):
             facts=known,
         )
 
-    def _is_over(self) -> bool:
-        """Return whether nothing continues the study, or its master has recorded its end."""
-        if self._reader.facts()["ended"] is None and self._directory.owner() is not None:
-            return False  # mostly, and a view takes longer to read
-        return self.view().has_ended
-
     def setup(self) -> Setup:
         """Return how the study was started."""
         from ..reporting.html.report import Setup

@@ -49,8 +49,8 @@ class Exports(ABC):
         """Return the study as the exports need it."""
 
     @abstractmethod
-    def _is_over(self) -> bool:
-        """Return whether nothing continues the study, or its master has recorded its end."""
+    def view(self) -> StudyView:
+        """Return the study without its reports."""
 
     def trials_dataframe(self, *, compact: bool = False) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
@@ -147,12 +147,15 @@ class Exports(ABC):
     def _follow(self, row: ExportRow, place: str) -> None:
         """Write the trials that end, until the study is over."""
         count, pause, next_at, used = 0, FOLLOW_SECONDS, 0.0, time.process_time()
-        while not self._is_over():
+        while not self.view().has_ended:
             look_in = max(_END_SEEN_SECONDS, _REST * (time.process_time() - used))
             if time.monotonic() >= next_at:
                 used = time.process_time()
                 try:
-                    count, pause = self._write_ended(row, place, count), FOLLOW_SECONDS
+                    ended = self.exported().of_ended()
+                    if len(ended.trials) != count:
+                        _written(row, ended, place)
+                    count, pause = len(ended.trials), FOLLOW_SECONDS
                 except (HptuneError, OSError) as error:
                     pause *= 2
                     words = without_passwords(text.shorten(str(error), 300))
@@ -162,13 +165,6 @@ class Exports(ABC):
                 next_at = time.monotonic() + pause
             time.sleep(look_in)
             used = time.process_time()
-
-    def _write_ended(self, row: ExportRow, place: str, known: int) -> int:
-        """Write the trials that have ended if they are others than known; return their number."""
-        ended = self.exported().of_ended()
-        if len(ended.trials) != known:
-            _written(row, ended, place)
-        return len(ended.trials)
 
     def _table(self) -> Table:
         return files.table(self.exported().view, now=time.time())

@@ -322,12 +322,9 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
 def state_text(view: StudyView, now: float) -> str:
     """Return whether a study runs, where and since when, or what continues it."""
     master = view.master
-    if master is None and view.is_open:
-        out = text.plural(len(view.open_attempts), "trial")
-        return f"open: programs ask for its trials (hptune.open_study, hptune ask), and have {out}"
     if master is None:
         words = state_without_master(view)
-        if view.state in (StudyState.DONE, StudyState.QUEUED):
+        if view.state in (StudyState.DONE, StudyState.QUEUED, StudyState.OPEN):
             return words
         last = view.last_finish
         retries = last is not None and last.finish_reason in _BY_FAILURES
@@ -337,14 +334,19 @@ def state_text(view: StudyView, now: float) -> str:
     if master.since:
         ago = text.duration(max(0.0, now - master.since))
         words += f" for {ago}, since {text.moment(master.since)}"
+    return words + idle_text(view)
+
+
+def idle_text(view: StudyView) -> str:
+    """Return why no trial starts, as the end of a sentence on the state; empty if trials do."""
     if view.is_measuring:
-        return f"{words}; it measures training steps, to choose the devices of each trial"
+        return "; it measures training steps, to choose the devices of each trial"
     if view.is_beginning:
-        return f"{words}; it still reads the model, so no trial runs"
+        return "; it still reads the model, so no trial runs"
     if view.paused_by:
         by = text.clean(view.paused_by)
-        return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"
-    return f"{words}; it has no worker, so no trial runs" if view.workers == 0 else words
+        return f"; paused by {by}: no trial starts until hptune resume {_directory(view)}"
+    return "; it has no worker, so no trial runs" if view.workers == 0 else ""
 
 
 def state_without_master(view: StudyView) -> str:
@@ -357,9 +359,11 @@ def state_without_master(view: StudyView) -> str:
         case StudyState.DONE:
             return f"done: {why}"
         case StudyState.OPEN:
-            return "open: programs ask for its trials"
+            out = text.plural(len(view.open_attempts), "trial")
+            why = f"programs ask for its trials (hptune.open_study, hptune ask), and have {out}"
+            return f"open: {why}"
         case StudyState.QUEUED:
-            return f"queued: {why}; nothing to do"
+            return f"queued: {why}{idle_text(view) or '; nothing to do'}"
         case StudyState.MASTER_GONE:
             why = "the master is gone (killed, or failed)"
     return f"not running{why and ': '}{why}"
