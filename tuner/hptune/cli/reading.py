@@ -122,11 +122,10 @@ def _status_json(found: StudyDirectory, masters: Masters) -> dict[str, object]:
     master = masters.job_of(found)
     jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
     if master is not None and not found.has_ledger:
-        return {"study": str(found.path), **jobs}
+        return {"study": str(found.path), "state": None if master.is_gone else "starting", **jobs}
     if (shown := jobs_json(found.path)) is not None:
         jobs["slurm_jobs"] = shown
-    view = Study(found, _job_of=masters.job_of).view()
-    return status_json(view, now=time.time()) | jobs
+    return status_json(Study(found, _job_of=masters.job_of).view(), now=time.time()) | jobs
 
 
 @plain_command(short_help="Show the best trial and its model.")
