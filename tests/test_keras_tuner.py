@@ -148,6 +148,11 @@ CALLS = """
         def fit(self, hp, model, x, y, more, **kwargs):
             return float(model + x[0] + y[0] + more[0])
 
+    class Failing(Model):
+        def build(self, hp):
+            units = super().build(hp)
+            return units if units < 5 else 1 / 0
+
     class Own(kt.RandomSearch):
         def run_trial(self, trial): ...
 
@@ -191,10 +196,15 @@ CALLS = """
         again = kt.Tuner(kt.oracles.RandomSearchOracle(max_trials=2), Model(), **settings)
         again.reload()
         reloaded = [each.score for each in again.oracle.get_best_trials()]
+        tuner = kt.GridSearch(Failing(), max_trials=9, max_consecutive_failed_trials=9,
+                              **{**settings, "project_name": "failing"})
+        tuner.search([1.0], verbose=0)
+        states = [str(trial.state) for trial in tuner.study.trials]
+        left = states.count("FAILED"), tuner.oracle.remaining_trials()
         grid = kt.GridSearch(More(), max_trials=3, overwrite=True, **settings)
         grid.search([1.0], [2.0], [3.0], verbose=0)
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
-                      reloaded == [value],
+                      reloaded == [value], left,
                       [[trial.params["units"], trial.value] for trial in grid.study.trials]]))
 """
 
@@ -203,7 +213,7 @@ CALLS = """
 def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
-    said, same, warned, mean, is_reloaded, found = json.loads(ended.out.splitlines()[-1])
+    said, same, warned, mean, is_reloaded, left, found = json.loads(ended.out.splitlines()[-1])
     assert "Own.run_trial is not used" in said["run_trial"]
     assert 'batch_size=hp.Int("batch_size"' in said["run_trial"]
     assert "Watching.on_trial_end would not be called" in said["on_"]
@@ -218,6 +228,7 @@ def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
     assert (mean, is_reloaded) == (2.0, True), "of three trainings, which add 1, 2 and 3"
     assert found == [[1, 7.0], [2, 8.0], [3, 9.0]], "the second search has replaced the first"
+    assert left == [5, 0], "none of the nine is left, as in KerasTuner, which counts failed ones"
 
 
 AFTER_SEARCH = """

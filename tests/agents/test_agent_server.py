@@ -128,6 +128,17 @@ def test_a_wait_without_what_was_waited_for_is_no_error(
     assert call("stop", study="a").is_error == bool(code)
 
 
+@pytest.mark.parametrize(("given", "used"), [("NaN", "1s"), (-5, "1s"), (1e9, "600s")])
+def test_a_wait_takes_a_second_to_ten_minutes(
+    call: Driver, folder: Path, monkeypatch: pytest.MonkeyPatch, given: object, used: str
+) -> None:
+    command = folder / "python"
+    command.write_text('#!/bin/sh\necho "$*"\n')
+    command.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(command))
+    assert f"--timeout={used} --" in call("wait", study="a", timeout_seconds=given).text
+
+
 def test_a_client_runs_a_whole_study(call: Driver, model: str, folder: Path) -> None:
     planned = call("start", model_file=model, settings={**GIVEN, "first": 2, "seed": 1})
     assert "at most 4 trials, the first 2 of them before all others; 0.5 core hours" in planned.text

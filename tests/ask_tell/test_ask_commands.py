@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import hptune
-from hptune.core.trial import TrialState
+from fake_study import attempt, trial
+from hptune.cli import telling
+from hptune.core.attempt import Outcome
+from hptune.core.trial import Trial, TrialState
 from hptune.reporting.results.view import StudyState
 from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
 from hptune.study.study import Study
 from in_process import InProcess
+from stored_study import curve, stored
+
+WORSE = [trial(0, value=0.5), trial(1, value=0.4)]
+BEST = trial(2, value=0.9)
+TRAINS_ON = replace(BEST, state=TrialState.RUNNING, attempts=2)
+NO_BETTER = replace(TRAINS_ON, state=TrialState.COMPLETE)
+BETTER = replace(NO_BETTER, value=0.95)
+FAILED = trial(2, TrialState.FAILED, reason="bad")
+WAITS = trial(2, TrialState.WAITING)
+FAILED_AGAIN = replace(FAILED, attempts=2, reason="worse")
 
 
 @pytest.fixture
@@ -59,6 +76,41 @@ def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
     assert "\nlog " not in cli("show", "s", "1").out
     assert cli("report", "s", "-o", "page.html").code == 0
     assert cli("export", "s", "--format", "csv").code == 0
+
+
+@pytest.mark.parametrize(
+    ("until", "trials", "said"),
+    [
+        ("best", [BEST, TRAINS_ON, BETTER], "trial 2: complete 0.95\n"),
+        ("trial", [BEST, TRAINS_ON, BETTER], "trial 2: complete 0.95\n"),
+        ("trial", [BEST, TRAINS_ON, NO_BETTER], "trial 2: complete 0.9\n"),
+        ("failed", [FAILED, WAITS, FAILED_AGAIN], "trial 2: failed (worse)\n"),
+    ],
+)
+def test_wait_knows_a_trial_that_trains_on_or_begins_again(
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    until: str,
+    trials: list[Trial],
+    said: str,
+) -> None:
+    first, *others = trials
+    ran = [
+        attempt(2, number, ended_at=at, outcome=Outcome.FINISHED)
+        for number, at in enumerate([1010.0, 1020.0])
+        if first is BEST
+    ]
+    directory = stored(cli.directory / "s", [WORSE[0], WORSE[1], first], ran[:1])
+    later = iter(others)
+    with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
+
+        def pause(_: float) -> None:
+            changed = next(later)
+            ended = ran[1:] if changed is BETTER else []
+            ledger.append(curve(2, [0.5]), trials=[changed], attempts=ended)
+
+        monkeypatch.setattr(telling, "time", SimpleNamespace(**vars(time) | {"sleep": pause}))
+        assert cli("wait", "s", "--until", until).out == said
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_no_command_waits_for_a_pipe_in_the_place_of_a_trials_file(
     for command in ("status", "best", "report", "trials", "export"):
         assert cli(command, study).code in (0, 1), command
     assert cli("show", study, 2).code == 0
-    assert "5/11, 1 failed" in cli("list", cli.directory).out
+    assert "4/10 and 1/1 confirmations, 1 failed" in cli("list", cli.directory).out
     log = cli("log", study, 2)
     assert log.code == 1
     assert "log.txt is a link, a pipe or a directory" in log.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_so_is_a_place_on_a_full_disk(cli: InProcess, study: Path, command: str)
     place.symlink_to("/dev/full")
     ended = cli(command, study, "-o", place)
     assert (ended.code, "No space left on device; name another place" in ended.err) == (1, True)
+
+
+def test_a_limit_on_the_size_of_files_is_named(cli: InProcess, study: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        ended = cli("report", study, "-o", cli.directory / "page.md")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ended.code == 1
+    assert "page.md cannot be written: File too large (see `ulimit -f`); name" in ended.err
 
 
 def test_closed_streams_are_no_error_and_no_file_takes_their_place(study: Path) -> None:

@@ -47,12 +47,13 @@ def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: In
         *("study", "studies/b-1", "studies/a-1", "studies/c/d")
     ]
     assert "master gone" in rows[1]
-    assert "5/11, 1 failed" in rows[1]
+    assert "4/10 and 1/1 confirmations, 1 failed" in rows[1]
     assert "0.8800 val" in rows[1]  # one repeat has no spread
     assert "damaged or no study" in rows[3]
     found = json.loads(two("list", ".", "--json").out)["studies"]
     assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
     assert found[0]["best"]["trial"] == 2
+    assert (found[0]["ended_trials"], found[0]["confirmations"]) == (5, 1)
     assert two("list", "studies/b-1/best").code == 2
 
 
@@ -66,7 +67,7 @@ def test_a_list_and_the_page_of_the_folder_say_the_same_of_a_study(cli: InProces
         ledger.append([opened, pause])
         rows = cli("list", ".").out.splitlines()[1:]
         assert [row.split()[1] for row in rows] == ["paused", "done"]
-        assert "  5/11, 1 failed  " in rows[0]
+        assert "  4/10 and 1/1 confirmations, 1 failed  " in rows[0]
         assert re.search(r" 1/1 ", rows[1])
         page = FolderPage(
             Folder(
@@ -80,7 +81,9 @@ def test_a_list_and_the_page_of_the_folder_say_the_same_of_a_study(cli: InProces
         )
         found = json.loads(page.state({}))["rows"]
         assert [each["state"] for each in found] == ["paused", "done"]
-        assert [each["trials"] for each in found] == ["5/11, 1 failed", "1/1"]
+        repeated = "4/10 and 1/1 confirmations, 1 failed"
+        assert [each["trials"] for each in found] == [repeated, "1/1"]
+        assert "\ntrials   1/1: 1 complete\n" in cli("status", "tried").out
         assert json.loads(cli("status", "paused", "--json").out)["state"] == "paused"
 
 
@@ -95,6 +98,26 @@ def test_two_objectives_fit_a_terminal(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines[1:]).split())
     assert "0.8800 val_accuracy (max), 1234 params (min), auc > 0.5" in words
+
+
+def test_a_best_trial_that_breaks_a_constraint_is_listed_so(tmp_path: Path) -> None:
+    goals = Goals(GOALS.objectives, (Constraint("auc", Comparison.MORE, 0.5),))
+    stored(
+        tmp_path / "digits-1",
+        [trial(0, value=0.88, metrics={"val_accuracy": 0.88, "auc": 0.25})],
+        goals=goals_to_json(goals),
+    )
+    said = "0.8800 val_accuracy (max), auc is 0.25, allowed is > 0.5"
+    assert said in list_text(find_studies(tmp_path))
+
+
+def test_a_study_that_was_moved_is_listed_by_the_link_in_its_place(cli: InProcess) -> None:
+    scratch = typical(cli.directory / "scratch/it").path
+    (cli.directory / "studies").mkdir()
+    (cli.directory / "studies/model-1").symlink_to(scratch)
+    (cli.directory / "studies/all").symlink_to(cli.directory)  # is not followed
+    assert [row.split()[0] for row in cli("list").out.splitlines()] == ["study", "studies/model-1"]
+    assert cli("status").err == "newest study: studies/model-1\n"
 
 
 def test_a_study_that_is_starting_is_listed(cli: InProcess) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -15,13 +14,15 @@ from unittest.mock import Mock
 import pytest
 
 from commands import Commands
-from fake_study import trial
+from fake_study import GOALS, trial
 from hptune.clusters.jobs import jobs_name
 from hptune.clusters.slurm_jobs import SlurmWorkers
 from hptune.clusters.slurm_master import Masters, handover
+from hptune.core.messages import StudyOpened, UserRequested
+from hptune.core.study_config import StudyConfig
+from hptune.core.user_requests import UserAction
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
-from hptune.reporting.results.view import StudyView
 from hptune.study.study import Study, listed
 from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.job_reports import ShownJobs, write_jobs
@@ -122,6 +123,84 @@ def test_every_look_has_what_slurm_shows_of_the_master(
     assert look(cli) == state
 
 
+def in_python(cli: InProcess) -> str:
+    return str(Study(cli.study()).view().state)
+
+
+def in_report(cli: InProcess) -> str:
+    assert cli("report", "study", "--format", "html", "-o", "page.html").code == 0
+    page = (cli.directory / "page.html").read_text()
+    return "queued" if " · queued: the master" in page else page
+
+
+def resumed(study: Path) -> None:
+    """Have the script of the master's job be newer than the ledger."""
+    earlier = (study / "jobs" / "master.sbatch").stat().st_mtime - 9.0
+    os.utime(study / "study.db", (earlier, earlier))
+
+
+@pytest.mark.parametrize("look", [in_list, in_status, in_page_of_folder, in_python, in_report])
+@pytest.mark.parametrize("slurm_shows", ["PENDING", "RUNNING", None])
+def test_a_job_that_has_yet_to_write_continues_the_study(
+    cli: InProcess, commands: Commands, look: Callable[[InProcess], str], slurm_shows: str | None
+) -> None:
+    """As after `hptune resume --detach`, until the master has the lock."""
+    typical(detached(cli), ended=STOPPED)
+    resumed(cli.study())
+    if slurm_shows is None:
+        commands.make("squeue", "exit 1")
+    else:
+        shown(commands, cli.study(), slurm_shows)
+    assert look(cli) == "queued"
+
+
+def test_a_job_that_was_cancelled_before_it_began_is_waited_for_no_more(
+    cli: InProcess, commands: Commands
+) -> None:
+    done = {"finish_reason": "done", "reason": ""}
+    stored(detached(cli), ended=done)
+    resumed(cli.study())
+    shown(commands, cli.study(), "PENDING")
+    assert in_python(cli) == "queued"
+    assert cli("stop", "study").code == 0
+    assert in_python(cli) == "done", "as it was"
+
+
+@pytest.mark.parametrize(
+    ("is_resumed", "said"),
+    [
+        (False, "; paused by ada (hptune pause): no trial starts until hptune resume "),
+        (True, "; nothing to do"),  # the next master is a new job, which resumes it
+    ],
+)
+def test_a_pause_lasts_while_the_same_job_waits_again(
+    cli: InProcess, commands: Commands, *, is_resumed: bool, said: str
+) -> None:
+    opened = StudyOpened(1000.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    pause = UserRequested(1001.0, "r", UserAction.PAUSE, "ada (hptune pause)")
+    stored(detached(cli), [trial(0, value=0.5)], events=[opened, pause], ended=HANDED_OVER)
+    if is_resumed:
+        resumed(cli.study())
+    shown(commands, cli.study(), "PENDING")
+    state = f"queued: {REASON}{said}"
+    assert state_in(cli("status", "study").out).startswith(state)
+    assert head_lines(Study(cli.study()).view(), 0.0)[2].startswith(state)
+    paused_by = json.loads(cli("status", "study", "--json").out)["paused_by"]
+    assert paused_by == (None if is_resumed else "ada (hptune pause)")
+
+
+def test_a_study_is_listed_as_soon_as_its_master_is_submitted(
+    cli: InProcess, commands: Commands
+) -> None:
+    detached(cli)
+    shown(commands, cli.study(), "PENDING")
+    assert in_list(cli) == "starting"
+    assert in_page_of_folder(cli) == "starting"
+    shown(commands, cli.study())
+    assert in_list(cli) == "unreadable"
+    assert "if it is gone, run the same `hptune run` again" in cli("list", ".").out
+
+
 def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
     cli: InProcess, commands: Commands
 ) -> None:
@@ -145,6 +224,8 @@ def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
         (STOPPED, "RUNNING", 9.0, 4),
         (STOPPED, "RUNNING", -9.0, 0),  # it has ended, and its job ends
         (STOPPED, "", 9.0, 0),
+        (STOPPED, None, 9.0, 4),
+        (STOPPED, None, -9.0, 0),
         (None, "RUNNING", -9.0, 4),  # started again after its node failed
         (None, "", -9.0, 0),
     ],
@@ -168,23 +249,6 @@ def test_wait_waits_for_a_master_in_the_queue(
         written = (study / "study.db").stat().st_mtime + age
         os.utime(study / "jobs" / "master.sbatch", (written, written))
     assert cli("wait", study, "--timeout", "0.1s").code == code
-
-
-def test_wait_does_not_end_when_a_master_begins_while_it_looks(
-    cli: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = typical(cli.directory / "study", ended=STOPPED)
-    view, locks = Study.view, contextlib.ExitStack()
-
-    def seen_before(study: Study) -> StudyView:
-        seen = view(study)
-        if directory.owner() is None:
-            locks.enter_context(directory.acquire())
-        return seen
-
-    monkeypatch.setattr(Study, "view", seen_before)
-    with locks:
-        assert cli("wait", "study", "--timeout", "0.1s").code == 4
 
 
 def test_slurm_is_asked_once_for_all_studies(cli: InProcess, commands: Commands) -> None:
@@ -339,6 +403,7 @@ def test_a_detached_study_can_be_stopped_before_there_is_one(
     shown(commands, study, "PENDING")
     waits = "queued: the master's job waits in Slurm, and makes the study when it starts"
     assert state_in(cli("status", "study").out) == waits
+    assert in_status(cli) == in_list(cli) == "starting"
     shown(commands, study, "RUNNING")
     begins = "starting: the master reads the model and makes the study"
     assert state_in(cli("status", "study").out) == begins
@@ -347,6 +412,7 @@ def test_a_detached_study_can_be_stopped_before_there_is_one(
     assert (ended.code, again in ended.out) == (0, True)
     shown(commands, study)
     assert "run the same `hptune run` again" in state_in(cli("status", "study").out)
+    assert json.loads(cli("status", "study", "--json").out)["state"] is None
     resumed = cli("resume", "study")
     assert resumed.code == 2
     assert "has not made it" in " ".join(resumed.err.split())

@@ -26,7 +26,7 @@ from hptune.core.space.space import (
     IntParameter,
     SearchSpace,
 )
-from hptune.core.trial import Direction, Goal
+from hptune.core.trial import Direction, Goal, TrialState
 from hptune.errors import UsageError
 from hptune.master.earlier.keras_tuner_project import notes_on_project
 from hptune.master.earlier.read import Earlier, read_earlier
@@ -47,8 +47,8 @@ SPACE = SearchSpace(
     )
 )
 GOALS = Goals((Goal("val_loss", Direction.MIN),))
-PLAIN = {"lr": 0.25, "units": 32, "act": "relu", "dropout": False}
-DROPPED = {"lr": 0.5, "units": 64, "act": "tanh", "dropout": True, "rate": 0.125}
+PLAIN: dict[str, Any] = {"lr": 0.25, "units": 32, "act": "relu", "dropout": False}
+DROPPED: dict[str, Any] = {"lr": 0.5, "units": 64, "act": "tanh", "dropout": True, "rate": 0.125}
 
 
 def learned(source: str, goals: Goals, space: SearchSpace) -> Earlier:
@@ -242,6 +242,17 @@ def test_a_folder_with_a_study_and_a_project_of_keras_tuner(tmp_path: Path) -> N
     # What is wrong is told with the option that the user wrote.
     with pytest.raises(UsageError, match=f"; leave out --warm-start {source}$"):
         read_earlier(source, study.goals, SearchSpace((FloatParameter("other", 0.0, 1.0),)))
+
+
+def test_a_trial_that_trains_on_has_the_result_that_it_had(tmp_path: Path) -> None:
+    trains_on = trial(0, TrialState.RUNNING, 0.5, params=PLAIN, metrics={"val_loss": 0.5})
+    others = [
+        trial(1, TrialState.RUNNING, params=DROPPED),
+        trial(2, TrialState.PRUNED, 0.25, params=DROPPED, metrics={"val_loss": 0.25}),
+        trial(3, TrialState.PAUSED, 0.25, params=DROPPED, metrics={"val_loss": 0.25}),
+    ]
+    stored(tmp_path / "it", [trains_on, *others], goals=goals_to_json(GOALS), space=SPACE.to_json())
+    assert configurations(tmp_path / "it") == [(PLAIN, 0.5)]
 
 
 @pytest.mark.slow

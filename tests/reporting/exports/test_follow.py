@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from hptune.core.messages import FinishReason, StopRequested, StudyOpened
 from hptune.core.study_config import StudyConfig
 from hptune.errors import MissingPackageError
 from hptune.reporting.exports import exports
+from hptune.reporting.results.view import StudyView
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from hptune.study.study import Study
@@ -50,7 +52,7 @@ def test_a_server_that_did_not_answer_gets_the_same_trials_again(
     monkeypatch.setattr(exports, "_REST", 0.0)
     monkeypatch.setattr(exports, "_END_SEEN_SECONDS", 0.0)
     over = iter([False, False, False, True])
-    monkeypatch.setattr(Study, "_is_over", lambda _: next(over))
+    monkeypatch.setattr(StudyView, "has_ended", property(lambda _: next(over)))
     study = varied(tmp_path / "one")
     assert "to there" in study.export_to("flaky_tool:write", follow=True)
     ended = [trial.number for trial in study.exported().of_ended().trials]
@@ -68,7 +70,7 @@ def test_a_package_that_is_missing_is_named_at_once(
         "row = ExportRow(name='one', summary='', factory='no_such:write', needs='no_such')"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Study, "_is_over", lambda _: pytest.fail("it is not tried"))
+    monkeypatch.setattr(Study, "view", lambda _: pytest.fail("it is not tried"))
     with pytest.raises(MissingPackageError, match="no_such"):
         varied(tmp_path / "one").export_to("tool_of_a_package:row", follow=True)
 
@@ -90,6 +92,12 @@ def run(path: Path, last_at: float = 2000.0, **facts: Any) -> None:
 
 def run_now(path: Path, **facts: Any) -> None:
     run(path, time.time() + 60.0, **facts)
+
+
+def resumed_by_job(path: Path) -> None:
+    typical(path, **STOPPED)
+    later = time.time() + 9.0
+    os.utime(path / "jobs" / "master.sbatch", (later, later))
 
 
 def stop(path: Path) -> None:
@@ -123,6 +131,8 @@ MOMENTS: dict[str, tuple[Callable[[Path], object], str, bool, bool]] = {
     "killed before its first trial": (stored, NOBODY, False, False),
     "stopped": (lambda p: typical(p, **STOPPED), NOBODY, False, False),
     "stopped, and resumed by a job": (lambda p: typical(p, **STOPPED), PENDING, True, True),
+    "stopped, and its next job reads": (resumed_by_job, RUNNING, True, True),
+    "stopped, and its next job was cancelled": (resumed_by_job, NO_JOB, False, False),
     "failed": (lambda p: typical(p, **end(FinishReason.FAILED)), NOBODY, False, False),
     "done": (lambda p: typical(p, **end(FinishReason.DONE)), NOBODY, False, False),
 }

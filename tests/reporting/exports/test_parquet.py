@@ -39,6 +39,8 @@ def test_the_trials_and_the_curves(tmp_path: Path) -> None:
         ([1, "a"], ["1", "a"]),
         ([None, 1], ["None", "1"]),
         ([True, 2], ["True", "2"]),
+        ([1, 2**63], ["1", str(2**63)]),
+        ([0.5, 2**53 + 1], ["0.5", str(2**53 + 1)]),
     ],
 )
 def test_a_column_of_several_types(values: list[object], read: object, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from hptune.reporting.html.search_figures import importance, undecided
 from hptune.reporting.html.trials import Shown, StudyTrials
 from hptune.reporting.results.costs import EVERY_USE
 from hptune.reporting.results.importance import Importance
+from hptune.reporting.results.summary import state_text
 from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner
 from report_study import (
@@ -209,10 +210,24 @@ def test_the_headline_of_a_study_that_runs_estimates_the_rest() -> None:
     assert "about" not in report.headline
 
 
+def test_the_page_says_as_status_does_why_no_trial_starts() -> None:
+    runs = replace(view([], []), master=LockOwner("node", 1, 0.0))
+    for of in (
+        replace(runs, workers=0),
+        replace(runs, is_beginning=True),
+        replace(runs, is_measuring=True),
+        replace(runs, paused_by="ada"),
+    ):
+        said = head_lines(of, 0.0)[2]
+        assert said.startswith("running; ")
+        assert state_text(of, 0.0).endswith(said.removeprefix("running"))
+    assert head_lines(runs, 0.0)[2] == "running"
+
+
 def test_the_page_of_a_study_that_programs_train_says_so() -> None:
     assert (
         head_lines(replace(view([], []), is_open=True), 0.0)[2]
-        == "open: programs ask for its trials"
+        == "open: programs ask for its trials (hptune.open_study, hptune ask), and have 0 trials"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fake_study import GOALS, LivingMaster, attempt, trial
-from hptune.core.attempt import AttemptId, Cause, Outcome, Usage
+from hptune.core.attempt import NO_BETTER, AttemptId, Cause, Outcome, Usage
 from hptune.core.goals import Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
@@ -353,6 +353,15 @@ def test_when_the_last_better_value_came_is_said() -> None:
     assert said(view)["history"] == f"{words}{before} before the end; {without}"
     running = said(replace(view, master=LivingMaster()), now=1000.0 + 10.0 * (best.number + 1) + 5)
     assert running["history"] == f"{words}5s ago; {without}"
+    programs = said(replace(view, is_open=True), now=1000.0 + 10.0 * (best.number + 1) + 5)
+    assert programs["history"] == running["history"], "no end is known"
+    failed = attempt(
+        best.number, 1, placed_at=1200.0, ended_at=1210.0, outcome=Outcome.FINISHED,
+        reason=NO_BETTER,
+    )  # fmt: skip
+    trained_on = said(replace(view, attempts=[*view.attempts, failed]))["history"]
+    before = duration(10.0 * later + 10.0)
+    assert trained_on == f"{words}{before} before the end; {without}"
     two = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
     front = [replace(each, extra_values=(float(each.number),)) for each in view.trials]
     words = said(replace(view, trials=front, goals=two))["history"]

@@ -9,11 +9,13 @@ import pytest
 
 from fake_study import GOALS, trial
 from hptune import keras_tuner, text
+from hptune.config.settings import StudySettings
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.reporting.results.view import StudyView
 from hptune.study.study import Study
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from stored_study import typical
 
 
@@ -76,6 +78,14 @@ def test_a_better_value_of_a_stopped_trial_that_comes_later_is_explained() -> No
     assert "come first" not in trials_text(worse, ranked(worse), now=0.0)
     alone = [each for each in ranked(of) if each.number == 1]
     assert "come first" not in trials_text(of, alone, now=0.0)
+
+
+def test_python_has_the_same_trials_everywhere(tmp_path: Path) -> None:
+    source = ObjectiveSource(SourceKind.FILE, "model.py")
+    settings = StudySettings(source=source, working_directory="/", pruner="asha", epochs=5)
+    study = Study(typical(tmp_path / "one", settings=settings.to_json()))
+    assert any(each.rungs for each in study.view().trials)
+    assert study.best_trial == study.complete_trials[0] == study.trials[2] == study.trial(2)
 
 
 def test_models_and_configurations_of_the_best_trials_are_of_different_ones(

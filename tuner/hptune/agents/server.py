@@ -138,7 +138,7 @@ class Agent:
         timeout_seconds: float = 300,
     ) -> str:
         """Block until a trial is over, is the best, has failed, or the study has ended."""
-        seconds = min(max(timeout_seconds, 1.0), _MOST_WAIT_SECONDS)
+        seconds = min(max(1.0, timeout_seconds), _MOST_WAIT_SECONDS)  # NaN is not more than 1
         path = str(self._limits.study(study))
         arguments = ("wait", f"--until={until}", f"--timeout={seconds:g}s", "--", path)
         return self._command(*arguments, waits=seconds)

@@ -105,7 +105,7 @@ def _stop_programs(study: StudyDirectory) -> bool:
 
 
 def _record_stop(study: StudyDirectory) -> None:
-    """Record that a study waits for no job any more, if its last master was handed over to one."""
+    """Record that a study waits for no job any more: its ledger is newer than the job's script."""
     from ..core.messages import FinishReason
     from ..storage.asking import new_request
     from ..storage.ledger import Ledger
@@ -118,11 +118,11 @@ def _record_stop(study: StudyDirectory) -> None:
         study.open(Use.WRITE).acquire(is_brief=True) as lock,
         Ledger.open(study, lock=lock) as ledger,
     ):
-        last = ledger.facts["ended"]
-        if last is not None and last["finish_reason"] == FinishReason.HANDED_OVER:
+        ended = ledger.facts["ended"]
+        if ended is not None and ended["finish_reason"] == FinishReason.HANDED_OVER:
             reason = new_request(UserAction.STOP, tool="hptune stop").stop_reason
             ended = {"finish_reason": str(FinishReason.INTERRUPTED), "reason": reason}
-            ledger.set_facts({"ended": ended})
+        ledger.set_facts({"ended": ended})
 
 
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:

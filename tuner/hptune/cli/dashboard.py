@@ -128,5 +128,4 @@ def _is_folder(directory: Path) -> bool:
     """Return whether a directory is no study, and has studies below it."""
     from ..study.study import find_directories
 
-    is_study = directory.joinpath("study.db").exists() or directory.joinpath("lock").exists()
-    return directory.is_dir() and not is_study and bool(find_directories(directory))
+    return any(not each.samefile(directory) for each in find_directories(directory))

@@ -61,7 +61,7 @@ def export(
     from ..study.study import Study
 
     chosen = _chosen_format(file_format, output, curves=curves)
-    study = Study(directory, _job_of=Masters().job_of) if follow else Study(directory)
+    study = Study(directory, _job_of=Masters().job_of)
     if follow and chosen in _FILES:
         raise UsageError(f"--follow is for tools such as mlflow, but the format is {chosen}")
     if chosen not in _FILES:
@@ -141,6 +141,8 @@ def report(directory: Path, *, file_format: str | None, output: Path | None) -> 
     The HTML file holds all figures, tables and scripts: it can be copied and opened without a
     network. Each figure has a button that saves it as an SVG file. Markdown is for pull requests.
     """
+    from ..clusters.slurm_master import Masters
     from ..study.study import Study
 
-    click.echo(repr(Study(directory).report(output, file_format=file_format or "")))
+    study = Study(directory, _job_of=Masters().job_of)
+    click.echo(repr(study.report(output, file_format=file_format or "")))

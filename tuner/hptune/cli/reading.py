@@ -102,8 +102,7 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
             words.append(master.text())
         return "\n".join(filter(None, words))
 
-    is_over = view.is_over and not has_job
-    return Watched(state, is_over, view, watched_jobs_text(found.path, now=now))
+    return Watched(state, view.is_over, view, watched_jobs_text(found.path, now=now))
 
 
 def _state_before(master: MasterJob) -> str:
@@ -123,11 +122,10 @@ def _status_json(found: StudyDirectory, masters: Masters) -> dict[str, object]:
     master = masters.job_of(found)
     jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
     if master is not None and not found.has_ledger:
-        return {"study": str(found.path), **jobs}
+        return {"study": str(found.path), "state": None if master.is_gone else "starting", **jobs}
     if (shown := jobs_json(found.path)) is not None:
         jobs["slurm_jobs"] = shown
-    view = Study(found, _job_of=masters.job_of).view()
-    return status_json(view, now=time.time()) | jobs
+    return status_json(Study(found, _job_of=masters.job_of).view(), now=time.time()) | jobs
 
 
 @plain_command(short_help="Show the best trial and its model.")

@@ -18,10 +18,8 @@ from .output import echo
 
 if TYPE_CHECKING:
     from ..ask_tell.session import Session
-    from ..clusters.slurm_master import Masters
     from ..core.trial import Trial
-    from ..storage.directory import StudyDirectory
-    from ..study.study import Study
+    from ..reporting.results.view import StudyView
 
 STOP = 3
 """Exit code of `hptune report-step` if the trial is to stop."""
@@ -159,7 +157,6 @@ def report_step(
     from ..training.context import NonFiniteMetric
 
     asked = asked_trial(_session(directory), trial)
-    reason = ""
     try:
         asked.report(step, **_read_metrics(metrics))
         reason = "" if asked.halt is None else asked.halt.reason
@@ -211,31 +208,24 @@ def wait(directory: Path, until: str, timeout_seconds: float | None, *, as_json:
         time.sleep(_POLL_SECONDS)
 
     is_new = not found.has_ledger
-    while not found.has_ledger and _begins(found, masters):
+    # Whether it is about to begin, its view says once there is a ledger.
+    while not found.has_ledger and (found.owner() is not None or masters.may_have_job(found)):
         pause()
     study = Study(found, _job_of=masters.job_of)
-    known = {trial.number for trial in study.trials if trial.state.is_final and not is_new}
-    best = None if is_new else _best(study)
+    # A trial that begins again, or trains on, ends again with more attempts.
+    first = study.view()
+    known = {(t.number, t.attempts) for t in first.trials if t.state.is_final and not is_new}
+    best = None if is_new else first.best
     while True:
-        is_over = study.view().is_over  # before the trials, which may end meanwhile
-        ended = [each for each in study.trials if each.state.is_final and each.number not in known]
-        if (trial := _awaited(until, ended, best, _best(study))) is not None:
+        view = study.view()
+        ended = [t for t in view.trials if t.state.is_final and (t.number, t.attempts) not in known]
+        if (trial := _awaited(until, ended, best, view.best)) is not None:
             _show(trial, as_json=as_json)
             return
-        if is_over and not _begins(found, masters):
-            _show_end(study, as_json=as_json)
+        if view.is_over:
+            _show_end(view, as_json=as_json)
             raise SystemExit(0 if until == "end" else 1)
         pause()
-
-
-def _begins(found: StudyDirectory, masters: Masters) -> bool:
-    """Return whether a master runs, or was submitted and has not yet written to the ledger."""
-    if found.owner() is not None:  # perhaps since the view was made
-        return True
-    if not masters.may_have_job(found):
-        return False
-    script = found.path / "jobs" / "master.sbatch"
-    return not found.has_ledger or found.database.stat().st_mtime < script.stat().st_mtime
 
 
 def _awaited(
@@ -244,7 +234,8 @@ def _awaited(
     """Return the trial that was waited for; None if it is not there."""
     match until:
         case "best":
-            return best if best != before else None
+            is_same = best and before and best.values == before.values  # it may train on
+            return None if is_same else best
         case "failed":
             return next((each for each in ended if each.state == "failed"), None)
         case "trial":
@@ -253,14 +244,9 @@ def _awaited(
             return None
 
 
-def _best(study: Study) -> Trial | None:
-    return next(iter(study.best_trials), None)
-
-
-def _show_end(study: Study, *, as_json: bool) -> None:
+def _show_end(view: StudyView, *, as_json: bool) -> None:
     from ..reporting.results.summary import state_without_master
 
-    view = study.view()
     words = f"{state_without_master(view)}: {view.progress}"
     shown = {"ended": True, "state": str(view.state), "progress": view.progress}
     echo(json.dumps(shown) if as_json else words)

@@ -420,6 +420,11 @@ class Attempt:
         """The machines of its ranks, each once, in the order of the ranks."""
         return tuple(dict.fromkeys((self.node, *self.peer_nodes)))
 
+    @property
+    def has_result(self) -> bool:
+        """Whether its trial was complete with its result."""
+        return self.outcome is Outcome.FINISHED and self.reason != NO_BETTER
+
     def seconds(self, now: float) -> float | None:
         """Return how long its process has run, until now or its end; None if it never ran."""
         if self.started_at is None:

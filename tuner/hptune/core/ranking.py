@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .attempt import NO_BETTER, Attempt, Outcome
+from .attempt import Attempt
 from .goals import Goals
 from .trial import Score, Trial, TrialState
 
@@ -72,10 +72,9 @@ class Ranking:
         ended_at: dict[int, float] = {}
         finished: set[int] = set()
         for attempt in sorted(attempts, key=lambda attempt: attempt.id):
-            has_result = attempt.outcome is Outcome.FINISHED and attempt.reason != NO_BETTER
-            if has_result or attempt.id.trial not in finished:
+            if attempt.has_result or attempt.id.trial not in finished:
                 ended_at[attempt.id.trial] = attempt.ended_at or math.inf
-            if has_result:
+            if attempt.has_result:
                 finished.add(attempt.id.trial)
         ranking = cls(goals)
         # A repeat that was stopped before it began has no attempt; its configuration came before.

@@ -195,9 +195,10 @@ class Tuner:
         kind, space = _library().engine.trial.Trial, self.study.space.to_json()
         from ..training.hyperparameters import make_hyperparameters
 
-        for trial in self._best("complete"):
+        status = {"complete": "COMPLETED", "pruned": "STOPPED", "failed": "FAILED"}
+        for trial in self._best(*status):
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
-            shown.status, shown.best_step = "COMPLETED", trial.step or 0
+            shown.status, shown.best_step = status[trial.state.lower()], trial.step or 0
             shown.score = trial.value
             if self.oracle.objective.has_value(trial.metrics):
                 shown.score = self.oracle.objective.get_value(trial.metrics)

@@ -121,5 +121,6 @@ def _refusal(path: Path, found: str) -> UsageError:
 def unwritable(path: Path, error: OSError) -> HptuneError:
     """Return the error for a place that cannot be written."""
     kind = StorageFullError if error.errno in (*DISK_FULL, errno.EFBIG) else UsageError
-    found = f"{text.path(path)} cannot be written: {error.strerror}"
+    limit = " (see `ulimit -f`)" if error.errno == errno.EFBIG else ""
+    found = f"{text.path(path)} cannot be written: {error.strerror}{limit}"
     return kind(f"{found}; name another place with -o")

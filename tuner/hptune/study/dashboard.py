@@ -40,11 +40,7 @@ JobsText = Callable[[Path], str]
 """Returns which jobs bring the workers of the study in a directory, in words; empty if none do."""
 
 
-def _no_jobs(_: Path) -> str:
-    return ""
-
-
-def study_server(study: Reports, port: int = 0, *, jobs: JobsText = _no_jobs) -> PageServer:
+def study_server(study: Reports, port: int = 0, *, jobs: JobsText = lambda _: "") -> PageServer:
     """Return a server of the live page of a study.
 
     Args:
@@ -98,7 +94,7 @@ def folder_server(
     find: Callable[[], list[Path]],
     listed: Callable[[Path], ListedStudy],
     opened: Callable[[Path], Reports],
-    jobs: JobsText = _no_jobs,
+    jobs: JobsText = lambda _: "",
 ) -> PageServer:
     """Return a server of the page of a folder.
 

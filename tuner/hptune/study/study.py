@@ -9,6 +9,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -107,12 +108,8 @@ class Study(Reports, Exports):
         shown = f"Study('{self._directory}')"
         with contextlib.suppress(HptuneError):  # the study may be removed
             view = self.view()
-            best = (
-                ""
-                if view.best is None
-                else f", best {' '.join(best_line(view, view.best).split())}"
-            )
-            shown += f": {view.progress}{best}"
+            best = view.best and f", best {' '.join(best_line(view, view.best).split())}"
+            shown += f": {view.progress}{best or ''}"
         return shown
 
     def _repr_html_(self) -> str:
@@ -142,7 +139,11 @@ class Study(Reports, Exports):
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials, in the order of their numbers."""
+        """All trials, in the order of their numbers.
+
+        Those that ran when the master was killed are RUNNING until the study is resumed; in tables
+        and commands, they wait.
+        """
         return judged(self._directory, self.goals, self._reader.trials())
 
     def trial(self, number: int) -> Trial:
@@ -174,7 +175,8 @@ class Study(Reports, Exports):
     @property
     def complete_trials(self) -> list[Trial]:
         """The complete trials, the best first."""
-        return [each for each in ranked(self.view()) if each.state is TrialState.COMPLETE]
+        found = ranked(self.view())  # which have rungs, and those of `trials` have none
+        return [replace(each, rungs={}) for each in found if each.state is TrialState.COMPLETE]
 
     @property
     def best_trials(self) -> list[Trial]:
@@ -380,12 +382,6 @@ class Study(Reports, Exports):
             facts=known,
         )
 
-    def _is_over(self) -> bool:
-        """Return whether nothing continues the study, or its master has recorded its end."""
-        if self._reader.facts()["ended"] is None and self._directory.owner() is not None:
-            return False  # mostly, and a view takes longer to read
-        return self.view().has_ended
-
     def setup(self) -> Setup:
         """Return how the study was started."""
         from ..reporting.html.report import Setup
@@ -483,10 +479,12 @@ def find_studies(
 
 def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy:
     """Return a study that was found, or why it cannot be read; arguments as of `find_studies`."""
+    study = StudyDirectory(directory)
     try:
-        return ListedStudy(str(directory), Study(directory, _job_of=job_of).view())
+        return ListedStudy(str(directory), Study(study, _job_of=job_of).view())
     except HptuneError as error:
-        is_starting = isinstance(error, StartingStudyError)
+        job = None if study.has_ledger else job_of(study)
+        is_starting = isinstance(error, StartingStudyError) or (job is not None and not job.is_gone)
         return ListedStudy(str(directory), None, error.message, is_starting)
 
 
@@ -496,10 +494,14 @@ def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
     top = whole_path(folder)
     for name, folders, files in os.walk(top):
         path = Path(name)
-        if "study.db" in files or ("lock" in files and living_owner(path) is not None):
+        is_begun = "study.db" in files or ("lock" in files and living_owner(path) is not None)
+        if is_begun or os.access(path / "jobs" / "master.sbatch", os.F_OK):
             folders.clear()
             found.append(path)
         elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:
             folders.clear()
         folders[:] = sorted(each for each in folders if not each.startswith("."))
+        # A study may lie elsewhere, as in a scratch file system; other links are not followed.
+        links = [path / each for each in folders if (path / each).is_symlink()]
+        found += [each for each in links if os.access(each / "study.db", os.F_OK)]
     return found

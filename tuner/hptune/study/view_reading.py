@@ -84,6 +84,7 @@ class ViewReading:
         self._master = directory.owner()
         # Before the ledger is read: nobody can write to it then, and Slurm may not answer at once.
         self._job = job_of(directory) if self._master is None else None
+        self._is_submitted = directory.is_submitted
 
     def view(self, now: LedgerReader) -> StudyView:
         """Return the view, all of it of one state if the reader is that of a snapshot."""
@@ -96,6 +97,8 @@ class ViewReading:
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
         last = _last_finish(facts["ended"], None if master else run.stopping)
+        last = last if master else _with_job(last, self._job, is_submitted=self._is_submitted)
+        is_queued = last is not None and last.finish_reason is FinishReason.HANDED_OVER
         # The first event of a run has the time of its command, before it was the master.
         is_beginning = master is not None and (
             run.is_closed or run.began_at < run.last_event_at < master.since
@@ -115,12 +118,13 @@ class ViewReading:
             space=space,
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
-            last_finish=last if master is not None else _with_job(last, self._job),
+            last_finish=last,
             model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
             workers=None if master is None or is_beginning else run.workers,
             is_beginning=is_beginning,
             is_measuring=master is not None and bool(facts.get("measuring")),
-            paused_by="" if master is None else run.paused_by,
+            # The job that Slurm starts again keeps it paused; a new one resumes it.
+            paused_by=run.paused_by if master or (is_queued and not self._is_submitted) else "",
             notes=run.notes,
             run_seconds=run.run_seconds,
             last_event_at=run.last_event_at,
@@ -147,18 +151,19 @@ def _last_finish(ended: Mapping[str, str] | None, stopping: StopRequested | None
     return None if stopping is None else Finish(stopping.finish_reason, stopping.reason)
 
 
-def _with_job(last: Finish | None, master: MasterJob | None) -> Finish | None:
-    """Return how the last run ended, with what Slurm shows of its master's job, which is newer."""
-    if master is None:
-        return last
-    if last is not None and last.finish_reason is FinishReason.HANDED_OVER:
-        return None if master.is_gone else last
+def _with_job(last: Finish | None, job: MasterJob | None, *, is_submitted: bool) -> Finish | None:
+    """Return how the last run ended, with what is known of its master's job, which is newer."""
+    was_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
+    if job is not None and job.is_gone:
+        return None if was_handed_over else last
+    waits = job is not None and job.waits
     # The job of a master that was killed is there because Slurm starts it again.
-    if master.waits or (last is None and not master.is_gone):
-        does = "waits in Slurm" if master.waits else "starts again"
-        reason = f"the master's job {does}, and it continues the study by itself"
-        return Finish(FinishReason.HANDED_OVER, reason)
-    return last
+    begins = is_submitted or (last is None and job is not None)
+    if was_handed_over or not (waits or begins):
+        return last
+    does = "waits in Slurm" if waits else "starts" if job is not None else "was submitted"
+    reason = f"the master's job {does}, and it continues the study by itself"
+    return Finish(FinishReason.HANDED_OVER, reason)
 
 
 def _last_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import logging
@@ -10,7 +11,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ... import text
 from ...errors import HptuneError, StudyError, check_installed, without_passwords
@@ -49,8 +50,8 @@ class Exports(ABC):
         """Return the study as the exports need it."""
 
     @abstractmethod
-    def _is_over(self) -> bool:
-        """Return whether nothing continues the study, or its master has recorded its end."""
+    def view(self) -> StudyView:
+        """Return the study without its reports."""
 
     def trials_dataframe(self, *, compact: bool = False) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
@@ -89,10 +90,8 @@ class Exports(ABC):
             file_format: "csv" (a row for each trial) or "json" (with attempts and reports).
             curves: Write the learning curves instead of the trials, as CSV.
         """
-        if curves:
-            files.export_csv(self._curves(), stream)
-        elif file_format == "csv":
-            files.export_csv(self._table(), stream)
+        if curves or file_format == "csv":
+            files.export_csv(self._curves() if curves else self._table(), stream)
         else:
             study = self.exported()
             files.export_json(study.view, study.reports, stream, now=time.time())
@@ -104,8 +103,7 @@ class Exports(ABC):
             MissingPackageError: pyarrow is not installed.
             UsageError: The file cannot be written.
         """
-        rows = self._curves() if curves else self._table()
-        write_parquet(rows, file)
+        write_parquet(self._curves() if curves else self._table(), file)
 
     def export_to(
         self, tool: str, place: str | os.PathLike[str] = "", *, follow: bool = False
@@ -147,12 +145,15 @@ class Exports(ABC):
     def _follow(self, row: ExportRow, place: str) -> None:
         """Write the trials that end, until the study is over."""
         count, pause, next_at, used = 0, FOLLOW_SECONDS, 0.0, time.process_time()
-        while not self._is_over():
+        while not self.view().has_ended:
             look_in = max(_END_SEEN_SECONDS, _REST * (time.process_time() - used))
             if time.monotonic() >= next_at:
                 used = time.process_time()
                 try:
-                    count, pause = self._write_ended(row, place, count), FOLLOW_SECONDS
+                    ended = self.exported().of_ended()
+                    if len(ended.trials) != count:
+                        _written(row, ended, place)
+                    count, pause = len(ended.trials), FOLLOW_SECONDS
                 except (HptuneError, OSError) as error:
                     pause *= 2
                     words = without_passwords(text.shorten(str(error), 300))
@@ -162,13 +163,6 @@ class Exports(ABC):
                 next_at = time.monotonic() + pause
             time.sleep(look_in)
             used = time.process_time()
-
-    def _write_ended(self, row: ExportRow, place: str, known: int) -> int:
-        """Write the trials that have ended if they are others than known; return their number."""
-        ended = self.exported().of_ended()
-        if len(ended.trials) != known:
-            _written(row, ended, place)
-        return len(ended.trials)
 
     def _table(self) -> Table:
         return files.table(self.exported().view, now=time.time())
@@ -218,19 +212,19 @@ def write_parquet(table: Table, path: Path) -> None:
     """Write a table as a Parquet file; a value that a row lacks is null.
 
     A column whose values have several types, such as a hyperparameter that is a number in some
-    trials and None in others, holds texts.
+    trials and None in others, holds texts; so does one of whole numbers from 2**63 on.
     """
     check_installed("pyarrow", "the export to Parquet")
     import pyarrow as pa
     from pyarrow import parquet
 
-    found = pa.table({name: _column(table, name) for name in table.columns})
+    found = pa.table({name: _column(pa, table, name) for name in table.columns})
     file = io.BytesIO()
     parquet.write_table(found, file)
     write_output(path, file.getvalue())
 
 
-def _column(table: Table, name: str) -> list[object]:
+def _column(pa: Any, table: Table, name: str) -> Any:
     # A hyperparameter may be None, which is not the same as having none.
     has_value = [
         name in row and (row[name] is not None or name.startswith(PARAM)) for row in table.rows
@@ -238,5 +232,6 @@ def _column(table: Table, name: str) -> list[object]:
     cells = [row.get(name) for row in table.rows]
     kinds = {type(cell) for cell in itertools.compress(cells, has_value)}
     if kinds <= {int, float} or (len(kinds) == 1 and type(None) not in kinds):
-        return cells
+        with contextlib.suppress(OverflowError, ValueError):  # a number that its types cannot hold
+            return pa.array(cells)
     return [str(cell) if has else None for cell, has in zip(cells, has_value, strict=True)]

@@ -12,6 +12,7 @@ from ...core.budget import Device, hours_of
 from ...core.trial import Goal
 from ..results.best import values_text
 from ..results.costs import costs_of_study
+from ..results.listing import trials_cell
 from ..results.view import StudyView, usual
 from .panel import Figure, Panel, Table
 from .trials import described, is_drawable
@@ -86,7 +87,7 @@ def comparison(
                 text.clean(name),
                 text.NOTHING if best is None else values_text(view, best),
                 text.NOTHING if best is None else str(best.number),
-                view.short_progress,
+                trials_cell(view),
                 text.amount(hours[name][device]),
                 text.amount(spent[-1]) if spent else text.NOTHING,
                 text.NOTHING if best is None else described(best),

@@ -24,7 +24,7 @@ from ... import text
 from ...errors import UsageError
 from ..results.best import values_text
 from ..results.costs import costs_of_study
-from ..results.listing import ListedStudy
+from ..results.listing import ListedStudy, trials_cell
 from ..results.rows import plain
 from ..results.view import StudyView
 from .comparison import MOST_COMPARED, comparison, searched, shared_goal
@@ -260,7 +260,7 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
         "state": study.state,
         "tags": list(map(text.clean, view.tags_of())),
         "search": view.search,
-        "trials": view.short_progress,
+        "trials": trials_cell(view),
         "ended": view.ended,
         "of": view.all_trials,
         "goal": text.clean(str(view.goals)),

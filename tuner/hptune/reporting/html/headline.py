@@ -90,8 +90,7 @@ def _progress(view: StudyView, now: float) -> _Tile:
         bar = f'<progress max="{total}" value="{view.ended}" aria-label="progress"></progress>'
     times = f"{text.duration(elapsed)} elapsed"
     times += "" if left is None else f", about {text.duration(left)} left"
-    shown = str(view.ended) if total is None else f"{view.ended}/{total}"
-    return _Tile("trials ended", shown, [bar, times])
+    return _Tile("trials ended", view.short_progress, [bar, times])
 
 
 def _states(view: StudyView) -> _Tile:

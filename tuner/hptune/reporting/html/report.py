@@ -21,7 +21,7 @@ from ...core.user_requests import UserAction
 from ..results.answers import answers
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.evidence import Answer
-from ..results.summary import resume_command, state_without_master
+from ..results.summary import idle_text, resume_command, state_without_master
 from ..results.trials import configurations, order_text
 from ..results.view import StudyView
 from . import run_figures, search_figures
@@ -303,13 +303,10 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 def head_lines(view: StudyView, now: float) -> list[str]:
     """Return the lines below the title: the search, progress, state and the time."""
-    state = state_without_master(view) if view.master is None else "running"
-    if view.paused_by:
-        state = f"paused by {text.clean(view.paused_by)}: no trial starts"
     return [
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
         f"{view.progress}: {view.counts_text(of=view.all_trials)}",
-        state,
+        state_without_master(view) if view.master is None else f"running{idle_text(view)}",
         f"written {time.strftime('%Y-%m-%d %H:%M', time.localtime(now))}",
     ]
 

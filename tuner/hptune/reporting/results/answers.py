@@ -106,12 +106,13 @@ def _last_better(view: StudyView, now: float) -> Answer:
         return NONE
     if not several and stagnation(view):
         return NONE
-    ends = {each.id.trial: each.ended_at for each in view.attempts if each.ended_at is not None}
+    ends = {each.id.trial: each.ended_at or 0.0 for each in view.attempts if each.has_result}
     number = max((ends.get(trial.number, 0.0), trial.number) for trial in front)[1]
     words = "the Pareto front last changed" if several else "the last better value came"
     words += f" with trial {number}"
     if number in ends:
-        until, after = (now, "ago") if view.master else (max(ends.values()), "before the end")
+        last = max(each.ended_at or 0.0 for each in view.attempts)
+        until, after = (now, "ago") if view.is_run else (last, "before the end")
         words += f", {text.duration(max(0.0, until - ends[number]))} {after}"
     if later := sum(trial.number > number for trial in ended):
         without = "joining it" if several else "one"

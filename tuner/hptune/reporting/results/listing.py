@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import text
+from ...core.trial import TrialState
 from ..table import table
 from .best import best_json, value_texts
 from .view import StudyView
@@ -44,16 +45,26 @@ def list_text(studies: Sequence[ListedStudy], *, width: int | None = None) -> st
             rows.append((name, each.state, text.NOTHING, "", each.problem))
             continue
         started = text.moment(view.created_at)[:-3] if view.created_at else text.NOTHING
-        rows.append((name, each.state, started, view.short_progress, _best_text(view)))
+        rows.append((name, each.state, started, trials_cell(view), _best_text(view)))
     return "\n".join(table(rows, left=("study", "state"), width=width))
 
 
+def trials_cell(view: StudyView) -> str:
+    """Return how many trials ended, of how many, and how many failed."""
+    failed = view.counts[TrialState.FAILED]
+    return f"{view.short_progress}, {failed} failed" if failed else view.short_progress
+
+
 def _best_text(view: StudyView) -> str:
-    """Return the best value of each objective, and the constraints, as words that can wrap."""
+    """Return the best value of each objective, and the constraints, as words that can wrap.
+
+    If the best trial breaks constraints, these are named instead.
+    """
     goals, best = view.goals, view.best
     values = [text.NOTHING] * len(goals.objectives) if best is None else value_texts(view, best)
     parts = [f"{value} {goal}" for value, goal in zip(values, goals.objectives, strict=True)]
-    return ", ".join([*parts, *map(str, goals.constraints)])
+    limits = (best and goals.broken(best.metrics)) or goals.constraints
+    return ", ".join([*parts, *map(str, limits)])
 
 
 def list_json(studies: Sequence[ListedStudy]) -> dict[str, object]:
@@ -68,6 +79,7 @@ def list_json(studies: Sequence[ListedStudy]) -> dict[str, object]:
                 "created_at": view.created_at or None,
                 "ended_trials": view.ended,
                 "budget_trials": view.budget_trials,
+                "confirmations": view.confirmations,
             }
             for each in _newest_first(studies)
         ]

@@ -71,7 +71,7 @@ def facts(view: StudyView, *, now: float) -> dict[str, str]:
         "study": _directory(view),
         "search": f"{view.search} for {view.goals}",
         "state": state_text(view, now),
-        "trials": f"{_progress(view)}: {view.counts_text(of=view.all_trials)}",
+        "trials": f"{view.short_progress}: {view.counts_text(of=view.all_trials)}",
         "retried": retried_text(view) if view.retried else "",
         "used": cost_text(view, now),
         "packed": text.clean(_packed_text(view)),
@@ -113,15 +113,6 @@ def _packed_text(view: StudyView) -> str:
     attempts = view.attempts_of_run
     count, trials = len(trials_that_shared(attempts)), len({each.id.trial for each in attempts})
     return f"{_packed(view)}; {count} of {trials} trials shared one" if count else ""
-
-
-def _progress(view: StudyView) -> str:
-    """Return the progress as it follows the label "trials".
-
-    >>> _progress(StudyView("", "", Goals((Goal("loss", Direction.MIN),)), 9, trials=[]))
-    '0/9'
-    """
-    return view.progress.replace(" trials", "", 1).replace(" trial", "", 1)
 
 
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
@@ -332,12 +323,9 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
 def state_text(view: StudyView, now: float) -> str:
     """Return whether a study runs, where and since when, or what continues it."""
     master = view.master
-    if master is None and view.is_open:
-        out = text.plural(len(view.open_attempts), "trial")
-        return f"open: programs ask for its trials (hptune.open_study, hptune ask), and have {out}"
     if master is None:
         words = state_without_master(view)
-        if view.state in (StudyState.DONE, StudyState.QUEUED):
+        if view.state in (StudyState.DONE, StudyState.QUEUED, StudyState.OPEN):
             return words
         last = view.last_finish
         retries = last is not None and last.finish_reason in _BY_FAILURES
@@ -347,14 +335,19 @@ def state_text(view: StudyView, now: float) -> str:
     if master.since:
         ago = text.duration(max(0.0, now - master.since))
         words += f" for {ago}, since {text.moment(master.since)}"
+    return words + idle_text(view)
+
+
+def idle_text(view: StudyView) -> str:
+    """Return why no trial starts, as the end of a sentence on the state; empty if trials do."""
     if view.is_measuring:
-        return f"{words}; it measures training steps, to choose the devices of each trial"
+        return "; it measures training steps, to choose the devices of each trial"
     if view.is_beginning:
-        return f"{words}; it still reads the model, so no trial runs"
+        return "; it still reads the model, so no trial runs"
     if view.paused_by:
         by = text.clean(view.paused_by)
-        return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"
-    return f"{words}; it has no worker, so no trial runs" if view.workers == 0 else words
+        return f"; paused by {by}: no trial starts until hptune resume {_directory(view)}"
+    return "; it has no worker, so no trial runs" if view.workers == 0 else ""
 
 
 def state_without_master(view: StudyView) -> str:
@@ -367,9 +360,11 @@ def state_without_master(view: StudyView) -> str:
         case StudyState.DONE:
             return f"done: {why}"
         case StudyState.OPEN:
-            return "open: programs ask for its trials"
+            out = text.plural(len(view.open_attempts), "trial")
+            why = f"programs ask for its trials (hptune.open_study, hptune ask), and have {out}"
+            return f"open: {why}"
         case StudyState.QUEUED:
-            return f"queued: {why}; nothing to do"
+            return f"queued: {why}{idle_text(view) or '; nothing to do'}"
         case StudyState.MASTER_GONE:
             why = "the master is gone (killed, or failed)"
     return f"not running{why and ': '}{why}"

@@ -268,18 +268,15 @@ class StudyView:
     def progress(self) -> str:
         """How many trials ended, of how many, in words; repeats are counted apart."""
         confirmed = sum(t.confirms is not None and t.state.is_final for t in self.trials)
-        searched = text.progress(self.ended - confirmed, self.budget_trials)
+        searched = text.progress(self.ended - confirmed, self._to_search)
         if not self.confirmations:
             return searched
         return f"{searched} and {confirmed}/{self.confirmations} confirmations"
 
     @property
     def short_progress(self) -> str:
-        """How many trials ended, of how many, and how many failed, for a table of studies."""
-        total = self.all_trials
-        shown = str(self.ended) if total is None else f"{self.ended}/{total}"
-        failed = self.counts[TrialState.FAILED]
-        return f"{shown}, {failed} failed" if failed else shown
+        """The same below or after the word "trials"."""
+        return self.progress.replace(" trials", "", 1).replace(" trial", "", 1)
 
     @property
     def infeasible(self) -> int:
@@ -309,12 +306,17 @@ class StudyView:
         return [attempt for attempt in self.attempts if attempt.outcome is None]
 
     @property
-    def all_trials(self) -> int | None:
-        """The number of trials in the end, confirmations included; None if unknown."""
+    def _to_search(self) -> int | None:
+        """The number of trials in the end, without confirmations; None if unknown."""
         last = self.last_finish
         if last is not None and last.finish_reason is FinishReason.EXHAUSTED:
-            return len(self.trials)
-        known = self.budget_trials
+            return len(self.trials) - self.confirmations
+        return self.budget_trials
+
+    @property
+    def all_trials(self) -> int | None:
+        """The same with confirmations."""
+        known = self._to_search
         return None if known is None else known + self.confirmations
 
     @property
