@@ -17,6 +17,7 @@ from hptune.config.resolved import resolve
 from hptune.config.settings import StudySettings
 from hptune.errors import UsageError
 from hptune.storage.directory import StudyDirectory
+from hptune.study.study import Study
 from hptune.user_code.source import Found, ObjectiveSource, SourceKind
 from hptune_jobqueue import commands
 from hptune_jobqueue import jobs as shell
@@ -285,6 +286,18 @@ def test_a_changed_space_is_refused_before_the_job_is_submitted(cli: InProcess) 
     assert (ended.code, "has changed since the study began" in ended.err) == (2, True), ended.err
     assert not (study / "jobs").exists()
     assert cli("resume", study, "--trials", 20, "--detach", "--accept-space").code == 0
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(("submits", "is_over"), [("exit 1", True), (ANSWERS["sbatch"], False)])
+def test_a_study_waits_for_the_job_that_was_submitted(
+    cli: InProcess, submits: str, *, is_over: bool
+) -> None:
+    """Also for readers that do not see Slurm, as Python here."""
+    study = stored_study(cli)
+    cli.file("bin/sbatch", f"#!/bin/sh\n{submits}\n")
+    assert (cli("resume", study, "--trials", 20, "--detach").code != 0) == is_over
+    assert Study(study).view().is_over == is_over
 
 
 @pytest.mark.usefixtures("slurm")

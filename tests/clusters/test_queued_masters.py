@@ -133,20 +133,13 @@ def in_report(cli: InProcess) -> str:
     return "queued" if " · queued: the master" in page else page
 
 
-def resumed(study: Path) -> None:
-    """Have the script of the master's job be newer than the ledger."""
-    earlier = (study / "jobs" / "master.sbatch").stat().st_mtime - 9.0
-    os.utime(study / "study.db", (earlier, earlier))
-
-
 @pytest.mark.parametrize("look", [in_list, in_status, in_page_of_folder, in_python, in_report])
 @pytest.mark.parametrize("slurm_shows", ["PENDING", "RUNNING", None])
 def test_a_job_that_has_yet_to_write_continues_the_study(
     cli: InProcess, commands: Commands, look: Callable[[InProcess], str], slurm_shows: str | None
 ) -> None:
     """As after `hptune resume --detach`, until the master has the lock."""
-    typical(detached(cli), ended=STOPPED)
-    resumed(cli.study())
+    typical(detached(cli), ended=STOPPED, submitted=True)
     if slurm_shows is None:
         commands.make("squeue", "exit 1")
     else:
@@ -158,8 +151,7 @@ def test_a_job_that_was_cancelled_before_it_began_is_waited_for_no_more(
     cli: InProcess, commands: Commands
 ) -> None:
     done = {"finish_reason": "done", "reason": ""}
-    stored(detached(cli), ended=done)
-    resumed(cli.study())
+    stored(detached(cli), ended=done, submitted=True)
     shown(commands, cli.study(), "PENDING")
     assert in_python(cli) == "queued"
     assert cli("stop", "study").code == 0
@@ -178,9 +170,13 @@ def test_a_pause_lasts_while_the_same_job_waits_again(
 ) -> None:
     opened = StudyOpened(1000.0, StudyConfig(trials=10, goals=GOALS, seed=1))
     pause = UserRequested(1001.0, "r", UserAction.PAUSE, "ada (hptune pause)")
-    stored(detached(cli), [trial(0, value=0.5)], events=[opened, pause], ended=HANDED_OVER)
-    if is_resumed:
-        resumed(cli.study())
+    stored(
+        detached(cli),
+        [trial(0, value=0.5)],
+        events=[opened, pause],
+        ended=HANDED_OVER,
+        submitted=is_resumed,
+    )
     shown(commands, cli.study(), "PENDING")
     state = f"queued: {REASON}{said}"
     assert state_in(cli("status", "study").out).startswith(state)
@@ -214,20 +210,21 @@ def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
 
 
 @pytest.mark.parametrize(
-    ("ended", "slurm_shows", "age", "code"),
+    ("ended", "slurm_shows", "submitted", "code"),
     [
-        ("none yet", "PENDING", 0.0, 4),
-        ("none yet", "RUNNING", 0.0, 4),  # it reads the model now
-        ("none yet", None, 0.0, 4),
-        ("none yet", "", 0.0, 2),
-        (STOPPED, "PENDING", 0.0, 4),  # after `hptune resume --detach`
-        (STOPPED, "RUNNING", 9.0, 4),
-        (STOPPED, "RUNNING", -9.0, 0),  # it has ended, and its job ends
-        (STOPPED, "", 9.0, 0),
-        (STOPPED, None, 9.0, 4),
-        (STOPPED, None, -9.0, 0),
-        (None, "RUNNING", -9.0, 4),  # started again after its node failed
-        (None, "", -9.0, 0),
+        ("none yet", "PENDING", False, 4),
+        ("none yet", "RUNNING", False, 4),  # it reads the model now
+        ("none yet", None, False, 4),
+        ("none yet", "", False, 2),
+        (STOPPED, "PENDING", True, 4),  # after `hptune resume --detach`
+        (STOPPED, "PENDING", False, 4),
+        (STOPPED, "RUNNING", True, 4),
+        (STOPPED, "RUNNING", False, 0),  # it has ended, and its job ends
+        (STOPPED, "", True, 0),
+        (STOPPED, None, True, 4),
+        (STOPPED, None, False, 0),  # also of a copied study, whose script may be its newest file
+        (None, "RUNNING", False, 4),  # started again after its node failed
+        (None, "", False, 0),
     ],
 )
 def test_wait_waits_for_a_master_in_the_queue(
@@ -236,7 +233,7 @@ def test_wait_waits_for_a_master_in_the_queue(
     *,
     ended: Any,
     slurm_shows: str | None,
-    age: float,
+    submitted: bool,
     code: int,
 ) -> None:
     study = detached(cli)
@@ -245,9 +242,8 @@ def test_wait_waits_for_a_master_in_the_queue(
     else:
         shown(commands, study, slurm_shows)
     if ended != "none yet":
-        typical(study, ended=ended)
-        written = (study / "study.db").stat().st_mtime + age
-        os.utime(study / "jobs" / "master.sbatch", (written, written))
+        typical(study, ended=ended, submitted=submitted)
+        (study / "jobs" / "master.sbatch").touch()
     assert cli("wait", study, "--timeout", "0.1s").code == code
 
 

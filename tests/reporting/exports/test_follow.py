@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -95,9 +94,7 @@ def run_now(path: Path, **facts: Any) -> None:
 
 
 def resumed_by_job(path: Path) -> None:
-    typical(path, **STOPPED)
-    later = time.time() + 9.0
-    os.utime(path / "jobs" / "master.sbatch", (later, later))
+    typical(path, **STOPPED, submitted=True)
 
 
 def stop(path: Path) -> None:

@@ -105,7 +105,7 @@ def _stop_programs(study: StudyDirectory) -> bool:
 
 
 def _record_stop(study: StudyDirectory) -> None:
-    """Record that a study waits for no job any more: its ledger is newer than the job's script."""
+    """Record that a study waits for no job any more."""
     from ..core.messages import FinishReason
     from ..storage.asking import new_request
     from ..storage.ledger import Ledger
@@ -122,7 +122,7 @@ def _record_stop(study: StudyDirectory) -> None:
         if ended is not None and ended["finish_reason"] == FinishReason.HANDED_OVER:
             reason = new_request(UserAction.STOP, tool="hptune stop").stop_reason
             ended = {"finish_reason": str(FinishReason.INTERRUPTED), "reason": reason}
-        ledger.set_facts({"ended": ended})
+        ledger.set_facts({"ended": ended, "submitted": False})
 
 
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:

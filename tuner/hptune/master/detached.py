@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from ..config.asked import Asked
 from ..config.places import CLUSTERS
 from ..config.resolved import Resolved, check_plug_ins, resolve
 from ..config.settings import StudySettings
-from ..errors import UsageError
+from ..errors import StudyError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
 from ..storage.lock import locked
+from ..storage.turn import acquired
 from ..storage.whose import Use
 from ..user_code.source import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
@@ -109,7 +111,20 @@ def detach_again(
         check_plug_ins(resolved, seed=past.facts["seed"])
         return resolved
 
-    return _submit(request.asked, directory, arguments, check, notify)
+    _record(directory, is_submitted=True)  # before, as the job may begin at once
+    try:
+        return _submit(request.asked, directory, arguments, check, notify)
+    except BaseException:
+        with contextlib.suppress(StudyError):
+            _record(directory, is_submitted=False)
+        raise
+
+
+def _record(directory: StudyDirectory, *, is_submitted: bool) -> None:
+    from ..storage.ledger import Ledger
+
+    with acquired(directory, is_brief=True) as lock, Ledger.open(directory, lock=lock) as ledger:
+        ledger.set_facts({"submitted": is_submitted})
 
 
 def _read(settings: StudySettings, *, quiet: bool) -> Found | None:

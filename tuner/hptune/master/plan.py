@@ -93,6 +93,7 @@ class RunPlan:
             "space": self.space.to_json(),
             "declared_space": self.declared.to_json(),
             "ended": None,
+            "submitted": False,
             "carrier": self.carrier.words,
         }
 

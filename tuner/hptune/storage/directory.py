@@ -90,14 +90,6 @@ class StudyDirectory:
         return True
 
     @property
-    def is_submitted(self) -> bool:
-        """Whether a job was submitted to be its master, and nobody has written the ledger since."""
-        script = self._path / "jobs" / "master.sbatch"
-        with contextlib.suppress(OSError):
-            return self.database.stat().st_mtime < script.stat().st_mtime
-        return False
-
-    @property
     def best(self) -> Path:
         """The directory of the best model."""
         return self._path / "best"

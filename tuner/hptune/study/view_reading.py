@@ -84,7 +84,6 @@ class ViewReading:
         self._master = directory.owner()
         # Before the ledger is read: nobody can write to it then, and Slurm may not answer at once.
         self._job = job_of(directory) if self._master is None else None
-        self._is_submitted = directory.is_submitted
 
     def view(self, now: LedgerReader) -> StudyView:
         """Return the view, all of it of one state if the reader is that of a snapshot."""
@@ -97,7 +96,8 @@ class ViewReading:
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
         last = _last_finish(facts["ended"], None if master else run.stopping)
-        last = last if master else _with_job(last, self._job, is_submitted=self._is_submitted)
+        is_submitted = facts.get("submitted", False)
+        last = last if master else _with_job(last, self._job, is_submitted=is_submitted)
         is_queued = last is not None and last.finish_reason is FinishReason.HANDED_OVER
         # The first event of a run has the time of its command, before it was the master.
         is_beginning = master is not None and (
@@ -124,7 +124,7 @@ class ViewReading:
             is_beginning=is_beginning,
             is_measuring=master is not None and bool(facts.get("measuring")),
             # The job that Slurm starts again keeps it paused; a new one resumes it.
-            paused_by=run.paused_by if master or (is_queued and not self._is_submitted) else "",
+            paused_by=run.paused_by if master or (is_queued and not is_submitted) else "",
             notes=run.notes,
             run_seconds=run.run_seconds,
             last_event_at=run.last_event_at,

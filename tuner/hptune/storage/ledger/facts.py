@@ -28,6 +28,7 @@ class StudyFacts(TypedDict):
         declared_space: The search space as the user's code declared it at the last run.
         carrier: What trains on several devices, in words; empty for one device.
         ended: How the last run ended, as `finish_reason` and `reason`; None while it has not.
+        submitted: Whether a job was submitted to be the master again, and it has yet to begin.
         measuring: Whether training steps are being measured.
         scaling: The measured scaling curve (`ScalingCurve`).
         model_loader: The `trial` with the best model, and the `loader` that can read its file.
@@ -46,6 +47,7 @@ class StudyFacts(TypedDict):
     declared_space: list[dict[str, Any]]
     carrier: NotRequired[str]
     ended: dict[str, str] | None
+    submitted: NotRequired[bool]
     measuring: NotRequired[bool]
     scaling: NotRequired[dict[str, Any]]
     model_loader: NotRequired[dict[str, Any]]
