@@ -272,7 +272,7 @@ WRITE = f", and each metric has a name: {CALL}"
 
 
 def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> None:
-    for arguments, said in {  # of different lengths: bytecode is cached by size and second
+    for arguments, said in {
         '1, loss="lower"': "trial.report: loss is 'lower'; a metric is a number",
         '1, loss="0.50"': "trial.report: loss is '0.50'; a metric is a number",
         '"one", loss=1': f"trial.report: the step is 'one'; a step is a whole number{WRITE}",

@@ -247,15 +247,18 @@ def _that_cannot_be_sent(code: UserCode) -> str:
     return ", ".join(names) or "an object that cannot be pickled"
 
 
-class _LoaderOfCopy(SourceFileLoader):
-    """Runs a copy of a file as a module that believes to be the file itself."""
+class _Loader(SourceFileLoader):
+    """Runs a file, or a copy of it as a module that believes to be the file itself.
+
+    Never by cached bytecode: that is known by size and second, so an edit may not be seen.
+    """
 
     def __init__(self, name: str, path: Path, copy: Path) -> None:
         super().__init__(name, str(path))
         self._copy = copy
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the compiled copy; called by Python."""
+        """Return the compiled file or copy; called by Python."""
         del fullname
         return compile(self._copy.read_bytes(), str(self._copy), "exec", dont_inherit=True)
 
@@ -273,7 +276,7 @@ def _import(path: Path, read: Path) -> ModuleType:
     refuse_search_at_import(tree, path.name)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    loader = None if read == path else _LoaderOfCopy(name, path, read)
+    loader = _Loader(name, path, read)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ModelFileError(f"{path} cannot be imported as Python")
