@@ -204,7 +204,7 @@ class Curves:
 def study(
     curves: Curves, name: str, *, workers: int, seed: int, budget_trainings: int, world: World
 ) -> Track:
-    """Run a study of a rule until the aim, or until the epochs of so many trainings are spent.
+    """Run a study of a rule until the aim, or until its budget of epochs is spent.
 
     A study has the epochs of one more training for each worker. Times of the world are in mean full
     trainings.
