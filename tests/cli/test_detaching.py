@@ -298,6 +298,9 @@ def test_a_study_waits_for_the_job_that_was_submitted(
     cli.file("bin/sbatch", f"#!/bin/sh\n{submits}\n")
     assert (cli("resume", study, "--trials", 20, "--detach").code != 0) == is_over
     assert Study(study).view().is_over == is_over
+    cli.file("bin/sbatch", "#!/bin/sh\nexit 1\n")
+    assert cli("resume", study, "--trials", 30, "--detach").code == 2
+    assert Study(study).view().is_over == is_over, "the first job is still to come"
 
 
 @pytest.mark.usefixtures("slurm")

@@ -116,7 +116,7 @@ def detach_again(
         return _submit(request.asked, directory, arguments, check, notify)
     except BaseException:
         with contextlib.suppress(StudyError):
-            _record(directory, is_submitted=False)
+            _record(directory, is_submitted=past.facts.get("submitted", False))
         raise
 
 
