@@ -36,7 +36,7 @@ FAILED_AGAIN = replace(FAILED, attempts=2, reason="worse")
 @pytest.fixture
 def study(cli: InProcess) -> Study:
     space = {"x": hptune.Float(0.0, 1.0)}
-    settings = {"search": "random", "trials": 3, "pruner": "asha", "epochs": 9}
+    settings = {"search": "random", "trials": 3, "pruner": "asha", "min_epochs": 1, "epochs": 9}
     return hptune.open_study(cli.directory / "s", space, "loss:min", **settings)  # type: ignore[arg-type]
 
 

@@ -90,7 +90,7 @@ def test_a_loop_whose_trials_other_processes_train(path: Path, tells: bool) -> N
 
 
 def test_a_trial_that_another_process_was_told_to_stop_is_pruned(path: Path) -> None:
-    study = opened(path, trials=9, epochs=9, pruner="asha")
+    study = opened(path, trials=9, epochs=9, pruner="asha", min_epochs=1)
     study.ask().report(1, loss=0.0)
     trial = study.ask()
     with trial:

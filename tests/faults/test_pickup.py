@@ -206,7 +206,7 @@ def test_what_is_paused_and_promoted_trains_as_if_left_alone(hptune: Hptune) -> 
                "--executor", "joblib", "--workers", "1")  # fmt: skip
     study, whole = hptune.study(), hptune.study("whole")
     ended = hptune("run", model, *options, "--pruner", "asha", "--pruner-mode", "promote",
-                   "--study", study)  # fmt: skip
+                   "--min-epochs", "1", "--study", study)  # fmt: skip
     assert ended.code == 0, ended.err
     assert hptune("run", model, *options, "--study", whole).code == 0
     query = "SELECT trial, attempt, step, value FROM reports WHERE metric = 'val_loss'"

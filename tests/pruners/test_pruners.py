@@ -31,9 +31,17 @@ from hptune.testing.pruners import PrunerSuite
 MAX = (Direction.MAX,)
 
 
-def made(name: str, directions: tuple[Direction, ...] = MAX, **settings: Any) -> Pruner:
-    epochs = settings.pop("epochs", EPOCHS)
-    asked = PrunerSettings(name=name, epochs=epochs, options=settings)
+def made(
+    name: str,
+    directions: tuple[Direction, ...] = MAX,
+    *,
+    epochs: int | None = EPOCHS,
+    min_epochs: int | None = 1,
+    **options: Any,
+) -> Pruner:
+    if min_epochs is not None:
+        options["min_epochs"] = min_epochs
+    asked = PrunerSettings(name=name, epochs=epochs, options=options)
     objectives = [Goal("score", direction) for direction in directions]
     PRUNERS.find(name).check(asked.options, directions=directions, epochs=asked.epochs)
     return make_pruner(asked, objectives)
@@ -94,10 +102,19 @@ def test_rungs_are_exact_powers(epochs: int, factor: int, least: int) -> None:
     assert following**2 * factor > epochs**2 or following >= epochs
 
 
-@pytest.mark.parametrize(("epochs", "rungs"), [(10, (1, 3)), (20, (1, 3, 9)), (100, (5, 15, 45))])
-def test_the_first_rung_is_a_twentieth_of_the_training(epochs: int, rungs: tuple[int, ...]) -> None:
-    assert made("asha", epochs=epochs).rungs == rungs
+@pytest.mark.parametrize(
+    ("epochs", "rungs"),
+    [(2, (1,)), (3, (1,)), (4, (2,)), (10, (2,)), (20, (2, 6)), (41, (3, 9)), (100, (5, 15, 45))],
+)
+def test_the_first_rung_is_a_twentieth_of_the_training_and_2_at_least(
+    epochs: int, rungs: tuple[int, ...]
+) -> None:
+    assert made("asha", epochs=epochs, min_epochs=None).rungs == rungs
     assert made("asha", epochs=epochs, min_epochs=1).rungs[0] == 1
+
+
+def test_the_first_rung_of_a_training_without_a_known_end_is_1() -> None:
+    assert made("asha", epochs=None, min_epochs=None).rungs[0] == 1
 
 
 def test_without_a_known_end_there_are_rungs_as_far_as_anybody_goes() -> None:
@@ -305,7 +322,7 @@ def test_the_median_of_the_complete_trials_counts() -> None:
 
 def test_every_name_makes_a_pruner() -> None:
     assert list(PRUNERS.built_in) == ["none", "asha", "hyperband", "median"]
-    assert all(isinstance(made(name), Pruner) for name in PRUNERS.built_in)
+    assert all(isinstance(made(name, min_epochs=None), Pruner) for name in PRUNERS.built_in)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +335,7 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "asha", "epochs": 27, "min_epochs": 16}, "Use 15 at most, or --pruner none"),
         ({"name": "asha", "brackets": 2}, "--pruner is asha; its options are min_epochs, "),
         ({"name": "median", "directions": MAX * 2}, "by one objective, and there are 2; use --pr"),
-        ({"name": "hyperband", "brackets": 9}, "3 at most"),
+        ({"name": "hyperband", "brackets": 9}, "4 at most"),
         ({"name": "hyperband", "epochs": None}, "add --epochs"),
     ],
 )

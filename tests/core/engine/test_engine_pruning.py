@@ -27,8 +27,10 @@ from hptune.core.pruner import PrunerSettings
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import UserAction
 
-STOPS = PrunerSettings(name="asha", epochs=9)
-PROMOTES = PrunerSettings(name="asha", epochs=9, options={"pruner_mode": "promote"})
+STOPS = PrunerSettings(name="asha", epochs=9, options={"min_epochs": 1})
+PROMOTES = PrunerSettings(
+    name="asha", epochs=9, options={"pruner_mode": "promote", "min_epochs": 1}
+)
 PRUNED, PAUSED = Ending(Cause.PRUNED), Ending(Cause.PAUSED)
 
 
@@ -443,7 +445,7 @@ def test_paused_trials_are_judged_when_the_next_master_stops_poor_ones(
 
 
 def test_more_epochs_make_more_rungs_and_keep_what_is_known(driver: EngineDriver) -> None:
-    driver.go(4, cores=2, pruner=PrunerSettings(name="asha", epochs=4))
+    driver.go(4, cores=2, pruner=replace(STOPS, epochs=4))
     for step in (1, 2, 4):
         driver.report(name(0), step, score=step / 10)
     driver.end(name(0), returned(0.4))
@@ -482,7 +484,9 @@ def test_a_new_pruner_compares_no_epochs_before_a_trial_kept_its_constraints(
         driver.report(name(0), step, score=0.9, size=size)
     driver.end(name(0), returned(0.9, size=5.0))
     if resumed:
-        driver.open(3, pruner=replace(STOPS, options={"reduction_factor": 3}), goals=SMALL)
+        driver.open(
+            3, pruner=replace(STOPS, options={"min_epochs": 1, "reduction_factor": 3}), goals=SMALL
+        )
         driver.join(cores=2)
     driver.report(name(1, resumed), 1, score=0.5, size=5.0)
     on = driver.report(name(2, resumed), 1, score=0.6, size=5.0)[-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -111,9 +112,10 @@ def recorded() -> list[tuple[Event, list[str]]]:
 
     driver.engine.handle = handled  # type: ignore[method-assign]  # to see each state
     name = AttemptId
+    asha = PrunerSettings(name="asha", epochs=9, options={"min_epochs": 1})
     driver.open(
         8,
-        pruner=PrunerSettings(name="asha", epochs=9),
+        pruner=asha,
         measured=tuple(Amount),
         splits=True,
         keep_checkpoints=1,
@@ -150,7 +152,7 @@ def recorded() -> list[tuple[Event, list[str]]]:
     for running in [*driver.running]:
         driver.end(running, Ending(Cause.STOPPED))
     driver.feed(StudyClosed(driver.at))
-    driver.open(8, pruner=PrunerSettings(name="asha", epochs=12), keep_checkpoints=1)
+    driver.open(8, pruner=replace(asha, epochs=12), keep_checkpoints=1)
     driver.join("a", cores=2)
     events = [event for event, _ in driver.story]
     return list(zip(events, then, strict=True))

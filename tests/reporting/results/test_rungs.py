@@ -319,7 +319,7 @@ TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ({"pruner": "asha"}, {1: {0: 0.5, 1: 0.3}, 3: {0: 0.6}}),
+        ({"pruner": "asha", "min_epochs": 1}, {1: {0: 0.5, 1: 0.3}, 3: {0: 0.6}}),
         ({"pruner": "asha", "min_epochs": 2}, {2: {0: 0.5}}),
         ({"pruner": "median", "min_epochs": 4}, {4: {0: 0.9}}),
         ({"pruner": "none"}, {}),

@@ -108,7 +108,7 @@ class HalvingPruner(Pruner):
     Args:
         directions: Direction of each objective.
         epochs: The full training of a trial, in steps; None if it is unknown.
-        min_epochs: The first rung; None for a twentieth of the epochs.
+        min_epochs: The first rung; None for the default of `first_rung`.
         reduction_factor: About one in `reduction_factor` trials continues at each rung.
         pruner_mode: What happens to the other trials.
         brackets: Number of brackets, at most one more than rungs; None for that many. Bracket s

@@ -27,7 +27,8 @@ class MedianPruner(Pruner):
     Args:
         directions: Direction of the only objective.
         epochs: The full training of a trial, in steps; None if it is unknown.
-        min_epochs: First step at which trials are judged; None for a twentieth of the epochs.
+        min_epochs: First step at which trials are judged; None for the default
+            of `first_rung`.
 
     Raises:
         UsageError: There are several objectives, or no trial could be stopped.

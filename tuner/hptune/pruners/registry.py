@@ -34,7 +34,7 @@ _MIN_EPOCHS = option(
     "min_epochs",
     whole_number(1),
     "no trial is stopped before this epoch.",
-    default_text="a twentieth of the epochs",
+    default_text="a twentieth of the epochs, at least 2",
     flag="--min-epochs",
 )
 _HALVING = (

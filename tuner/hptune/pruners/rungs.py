@@ -17,6 +17,7 @@ from ..errors import UsageError
 
 REDUCTION_FACTOR = 3
 _DEFAULT_MIN_PART = 20
+_LEAST_FOR_TWO = 4
 _UNLIMITED = 2**40
 """Steps; more than any training has."""
 
@@ -29,22 +30,28 @@ _MAX_RECENT = 100
 
 
 def first_rung(epochs: int | None, min_epochs: int | None) -> int:
-    """Return the first step at which trials are judged; by default a twentieth of the training.
+    """Return the first step at which trials are judged.
 
-    On recorded learning curves of 52 epochs, the ranking after the first epoch hardly predicts
-    the final one (rank correlations of -0.2 to 0.3), and after the third it does (0.7 to 0.9). With
-    a first rung at 1, Bayesian search needed a third more time on them and on a task of 27 epochs.
+    By default it is a twentieth of the training, and at least 2 from four epochs on. On recorded
+    learning curves, the ranking after the first epoch hardly predicts the final one
+    (`docs/decisions/first-rung-at-two.md`).
 
     Raises:
         UsageError: No trial could be stopped before its last epoch.
     """
-    first = min_epochs or (1 if epochs is None else -(-epochs // _DEFAULT_MIN_PART))
+    first = min_epochs or _default_first(epochs)
     if epochs is not None and first >= epochs > 1:
         raise UsageError(
             f"--min-epochs is {first}, but a trial trains at most {epochs} epochs, "
             "so no trial could be pruned; use a smaller --min-epochs"
         )
     return first
+
+
+def _default_first(epochs: int | None) -> int:
+    if epochs is None or epochs < _LEAST_FOR_TWO:
+        return 1
+    return max(2, -(-epochs // _DEFAULT_MIN_PART))
 
 
 def rung_levels(
