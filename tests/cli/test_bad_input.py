@@ -57,6 +57,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean --workers?"]),
         ([*RUN, "--project-name", "a"], ["Did you mean --study?"]),
         ([*RUN, "--directory", "a"], ["Did you mean --study?"]),
+        (["best", "--study", "a"], ["--study: give the study's directory without an option"]),
         ([*RUN, "--executions-per-trial", "2"], ["--confirm trains the best configurations"]),
         ([*RUN, "--repeats", "2"], ["No such option --repeats", "--confirm N trains the best"]),
         ([*RUN, "--max-jobs", "2"], ["--max-jobs is for --slurm, sge, pbs, lsf, htcondor and oar"]),

@@ -420,14 +420,19 @@ def test_a_scheduler_that_is_not_there_is_said_at_once(cli: InProcess) -> None:
     assert "no scheduler answered" in late.err
 
 
+def test_a_scheduler_says_why_it_cannot_listen(hptune: Hptune) -> None:
+    ended = hptune("scheduler", "--host", "198.51.100.7", "--port", 0)
+    assert "port 0: Cannot assign requested address. Choose" in ended.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("run", "model.py", "--connect", "node1:8786"), "tls://node1:8786"),
         (("run", "model.py", "--connect", "tls://n:1", "--workers", "2"), "workers is 2"),
         (("worker", "nonsense"), "allowed are an address such as tls://node1:8786"),
-        (("worker", "tls://n:1", "--cpus", "100000"), "100000 cores are offered"),
-        (("worker", "tls://n:1", "--gpus", "99"), "99 GPUs are offered"),
+        (("worker", "tls://n:1", "--cpus", "100000"), "--cpus is 100000, but"),
+        (("worker", "tls://n:1", "--gpus", "99"), "--gpus is 99, but"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(

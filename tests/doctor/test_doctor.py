@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -16,9 +17,10 @@ from commands import Commands
 from gpu_nodes import mi250x
 from hptune.doctor import one_off_job
 from hptune.doctor.examination import CHECKS, Check, examine
-from hptune.doctor.findings import Finding, Status, Subject
+from hptune.doctor.findings import Finding, Status, Subject, passed
 from hptune.doctor.framework import needs_network
 from hptune.doctor.machine import check_machine, check_slurm, check_versions
+from hptune.doctor.report import DoctorReport
 from hptune.doctor.slurm_jobs import examine_jobs
 from hptune.doctor.storage import check_storage
 from hptune.files.filesystem import Mount
@@ -77,6 +79,12 @@ def test_all_checks_pass_here(hptune: Hptune) -> None:
     assert "up to its first report" in findings["one batch"]["found"]
     assert [path.name for path in hptune.directory.iterdir()] == ["model.py"]
     hptune.assert_nothing_left()
+
+
+def test_each_line_has_a_gap_after_its_name() -> None:
+    shown = io.StringIO()
+    DoctorReport(shown).show(passed("study's directory", "is writable"))
+    assert shown.getvalue().endswith("study's directory is writable\n")
 
 
 def test_a_broken_file_fails_without_a_traceback(
@@ -235,6 +243,7 @@ def test_a_directory_that_takes_no_files(tmp_path: Path) -> None:
 def test_a_full_file_system(tmp_path: Path) -> None:
     script = """
 import os, sys
+from hptune.doctor.report import DoctorReport
 from hptune.doctor.slurm_jobs import examine_jobs
 from hptune.doctor.storage import check_storage
 from hptune.doctor.findings import Subject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,8 +126,10 @@ def test_a_result_that_other_tuners_call_otherwise_is_named(tmp_path: Path) -> N
         ("best_modle", r"Did you mean study\.best_model"),
         ("nothing_alike", r"no attribute 'nothing_alike'\.$"),
     ):
-        with pytest.raises(AttributeError, match=words):
+        with pytest.raises(AttributeError, match=words) as refused:
             getattr(study, name)
+        shown = "".join(traceback.format_exception(refused.value))
+        assert shown.count("Did you mean") <= 1, shown
     assert not hasattr(study, "best_value")
 
 

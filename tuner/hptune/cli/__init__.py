@@ -149,6 +149,8 @@ def _unknown_option(error: click.NoSuchOption) -> str:
         hint = f": {reply}"
     elif found:
         hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
+    elif ours == "study" and any(param.name == "directory" for param in params):
+        hint = ": give the study's directory without an option"
     else:
         has_all = any("--help-all" in each.opts for each in shown)
         hint = f". --help{'-all' * has_all} lists all options."

@@ -236,7 +236,8 @@ async def _listening(host: str, port: int, identity: Identity | None) -> Any:
         except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
             is_taken = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
-            reason = "another process listens there" if is_taken else str(cause)
+            words = getattr(cause, "strerror", None) or str(cause)
+            reason = "another process listens there" if is_taken else words
             raise StudyError(
                 f"no scheduler can listen on {host}, port {port}: {reason}. "
                 "Choose others with --host and --port (0 for any)."

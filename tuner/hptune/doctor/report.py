@@ -17,7 +17,7 @@ _MARKS = {
     Status.WARN: ("!", "!", "yellow"),
     Status.FAIL: ("✗", "x", "red"),
 }
-_INDENT = 20
+_INDENT = 21
 
 
 class DoctorReport:
@@ -52,7 +52,8 @@ class DoctorReport:
         self._counts[finding.status] += 1
         drawn, plain, colour = _MARKS[finding.status]
         mark, arrow = (drawn, "→ ") if self._draws else (plain, "-> ")
-        head = Text.assemble((f"{mark:3}", f"bold {colour}"), (f"{finding.name:17}", "bold"))
+        name = finding.name.ljust(_INDENT - 3)
+        head = Text.assemble((f"{mark:3}", f"bold {colour}"), (name, "bold"))
         self._print(head, finding.found, "")
         if finding.advice:
             self._print(Text(" " * _INDENT + arrow, style=colour), finding.advice, colour)

@@ -102,7 +102,8 @@ class Study(Reports, Exports):
 
         def __getattr__(self, name: str) -> Any:
             meant = result_meant(name, [each for each in dir(self) if each[0] != "_"])
-            raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name, obj=self)
+            # Without the object, to which Python would add a suggestion of its own.
+            raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name)
 
     def __repr__(self) -> str:
         shown = f"Study('{self._directory}')"

@@ -84,11 +84,10 @@ def offered(options: WorkerOptions) -> Offer:
     machine = devices.capacity()
     cores = devices.some_of(machine.cpus, options.cores_granted or len(machine.cpus))
     has = _within(replace(machine, cpus=cores), None, options.memory_granted_bytes or None)
-    for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
+    for option, asked, there in (("--cpus", cpus, has.cpus), ("--gpus", gpus, has.gpus)):
         if asked is not None and asked > len(there):
             raise UsageError(
-                f"{asked} {what} are offered, but this process may use {len(there)}; offer at "
-                "most as many"
+                f"{option} is {asked}, but this process may use {len(there)}; offer at most as many"
             )
     memory = options.memory_bytes
     if memory is None:
