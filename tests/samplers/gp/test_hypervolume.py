@@ -182,6 +182,23 @@ def test_suggestions_do_not_depend_on_the_order_of_the_results() -> None:
     assert suggestions[0] == suggestions[1]
 
 
+@pytest.mark.parametrize("same", [(0,), (1,), (0, 2), (1, 2, 3)])
+def test_an_objective_that_was_always_the_same_has_no_influence(same: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    objectives = len(same) + 1
+    alone, among = (
+        BayesianSampler(SPACE, 0, directions=(Direction.MIN,) * count) for count in (1, objectives)
+    )
+    for number in range(12):
+        params = SPACE.sample(rng)
+        value = abs(float(str(params["width"])) - 40.0)
+        values = [7.0 if place in same else value for place in range(objectives)]
+        for sampler, (first, *more) in ((alone, [value]), (among, values)):
+            state = TrialState.COMPLETE
+            sampler.tell(Trial(number, params, "test", state, first, extra_values=tuple(more)))
+    assert among.ask(range(12, 15)) == alone.ask(range(12, 15))
+
+
 CORNERS = ((0.2, 0.2), (0.2, 0.8), (0.8, 0.2), (0.8, 0.8))
 
 
