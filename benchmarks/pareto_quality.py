@@ -110,7 +110,10 @@ def _run(task: runs.Task) -> Run:
         task.sampler, None, problem.space, seed=task.seed, objectives=objectives
     )
     found, cpu_seconds = runs.run(
-        task, search, problem.costs, lambda params: problems.seconds(task.problem, None, params)
+        task,
+        search,
+        problem.costs,
+        lambda params: problems.seconds(task.problem, problem.source, params),
     )
     return _result(task, found, cpu_seconds)
 

@@ -44,6 +44,7 @@ class Problem:
         front: Costs of configurations that no known one dominates.
         given: The reference point, where it is not that of the front.
         ratios: Costs of which ratios count, such as sizes and times; see `by_ratio`.
+        source: The folder's problem, which may know the time of a training (`problems.seconds`).
     """
 
     space: SearchSpace
@@ -51,6 +52,7 @@ class Problem:
     front: tuple[Costs, ...] = ()
     given: Costs = ()
     ratios: tuple[int, ...] = ()
+    source: Any = None
 
     @functools.cached_property
     def reference(self) -> Costs:
@@ -182,7 +184,7 @@ def _surrogate(given: Any, outputs: Sequence[str]) -> Problem:
         )
 
     ratios = tuple(place for place, name in enumerate(outputs) if name in _RATIOS)
-    return Problem(problems.space_of(given), costs, ratios=ratios)
+    return Problem(problems.space_of(given), costs, ratios=ratios, source=given)
 
 
 def _weights(*widths: int) -> float:
@@ -225,6 +227,5 @@ def of_folder(folder: Path, name: str) -> Problem:
     if name in SURROGATES:
         return _surrogate(given, SURROGATES[name])
     costs, ratios = _TABLES[name]
-    return Problem(
-        problems.space_of(given), lambda params: costs(given, dict(params)), ratios=ratios
-    )
+    space = problems.space_of(given)
+    return Problem(space, lambda params: costs(given, dict(params)), ratios=ratios, source=given)

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Trial, TrialState
-from hptune.samplers.common.encoding import Floats
+from hptune.samplers.common.encoding import Encoding, Floats
+from hptune.samplers.common.observations import History
 from hptune.samplers.gp.gaussian_process import GaussianProcess, Kernel
-from hptune.samplers.gp.hypervolume import HypervolumeImprovement, boxes
+from hptune.samplers.gp.hypervolume import HypervolumeImprovement, boxes, fit_front
+from hptune.samplers.gp.kernel_features import KernelFeatures
 from hptune.samplers.gp.sampler import BayesianSampler
+from hptune.samplers.gp.surrogate import SurrogateFitter
 
 # --- the boxes --------------------------------------------------------------------------------
 
@@ -180,6 +183,42 @@ def test_suggestions_do_not_depend_on_the_order_of_the_results() -> None:
             sampler.tell(trial)
         suggestions.append(sampler.ask(range(20, 23)))
     assert suggestions[0] == suggestions[1]
+
+
+@pytest.mark.parametrize("same", [(0,), (1,), (0, 2), (1, 2, 3)])
+def test_an_objective_that_was_always_the_same_has_no_influence(same: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    objectives = len(same) + 1
+    alone, among = (
+        BayesianSampler(SPACE, 0, directions=(Direction.MIN,) * count) for count in (1, objectives)
+    )
+    for number in range(12):
+        params = SPACE.sample(rng)
+        value = abs(float(str(params["width"])) - 40.0)
+        values = [7.0 if place in same else value for place in range(objectives)]
+        for sampler, (first, *more) in ((alone, [value]), (among, values)):
+            state = TrialState.COMPLETE
+            sampler.tell(Trial(number, params, "test", state, first, extra_values=tuple(more)))
+    assert among.ask(range(12, 15)) == alone.ask(range(12, 15))
+
+
+def test_of_many_trials_the_front_is_modelled_and_not_what_was_stopped() -> None:
+    """A stopped trial may lack an objective; it is no better there than usual."""
+    encoding = Encoding(SPACE)
+    history = History(encoding, directions=(Direction.MIN,) * 3)
+    for number in range(28):
+        width, depth = 4.0 * number + 1.0, 1.0 if number % 7 == 0 else 2.0 + number % 7
+        first, second = width / 128.0 + depth, 1.0 - width / 128.0 + depth
+        is_stopped = depth > 1.0 and number % 2 == 1
+        state = TrialState.PRUNED if is_stopped else TrialState.COMPLETE
+        more = (second,) if is_stopped else (second, depth)
+        params = {"width": width, "depth": depth}
+        history.tell(Trial(number, params, "test", state, first, extra_values=more))
+    features = KernelFeatures(encoding)
+    seen = [history.of_objective(each) for each in range(3)]
+    found = fit_front(SurrogateFitter(features, max_modelled=12), features, seen)
+    best = encoding.rows({"width": 28.0 * k + 1.0, "depth": 1.0} for k in range(4)).tolist()
+    assert all(row in found.promising.tolist() for row in best)
 
 
 CORNERS = ((0.2, 0.2), (0.2, 0.8), (0.8, 0.2), (0.8, 0.8))

@@ -16,7 +16,7 @@ from .acquisition import MIN_IMPROVEMENT, log1mexp, log_expected_improvement
 from .gaussian_process import GaussianProcess
 from .kernel_features import KernelFeatures
 from .success import SuccessModel
-from .surrogate import SurrogateFitter, subset
+from .surrogate import SurrogateFitter, comparable, subset
 
 _BEYOND_WORST = 0.1
 """Distance of the reference point from the worst value, as a part of the range of all values."""
@@ -78,7 +78,7 @@ def fit_front(
     processes = tuple(model.process for model in models)
     rows, tiers = seen[0].rows, seen[0].tiers
     is_measured = tiers < Tier.FAILED
-    losses = np.column_stack([each.losses[is_measured] for each in seen])
+    losses = np.column_stack([comparable(each) for each in seen])
     measured = rows[is_measured][subset(pareto_losses(losses), fitter.max_modelled)]
     means = _means(processes, kernel_features.of_observed(measured))
     running = kernel_features.of_observed(rows[tiers == Tier.UNFINISHED])

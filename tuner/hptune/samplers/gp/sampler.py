@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform
 from .hypervolume import FrontSurrogate, fit_front
 from .kernel_features import KernelFeatures
 from .success import SuccessModel, success_model
-from .surrogate import Surrogate, SurrogateFitter
+from .surrogate import Surrogate, SurrogateFitter, comparable
 
 # Measured (benchmarks/search_quality.py, benchmarks/search_with_stopping.py):
 _START = 5
@@ -57,6 +57,7 @@ class BayesianSampler(LearningSampler):
       (`success`).
     - Several objectives: each has a model, and the expected improvement is that of the
       hypervolume (`hypervolume`). Of more than three, each suggestion takes three by chance.
+      One that was the same in all trials is left out.
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
@@ -81,7 +82,7 @@ class BayesianSampler(LearningSampler):
         if not self._is_enough(seen):
             return self._initial(numbers, seen)
         with one_thread():
-            models = self._models(seen)
+            models = self._models()
             return self._untried.suggest(
                 numbers,
                 self._seed,
@@ -90,27 +91,26 @@ class BayesianSampler(LearningSampler):
                 random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
 
-    def _models(self, seen: Observations) -> Callable[[int, Mapping[Hashable, Params]], Model]:
+    def _models(self) -> Callable[[int, Mapping[Hashable, Params]], Model]:
         """Return a function from a trial number and the suggestions before it to the model."""
-        if self._objectives > _MOST_OBJECTIVES:
+        seen = [self._history.of_objective(each) for each in range(self._objectives)]
+        # The model of an objective that was always the same expects gains wherever no trial was.
+        seen = [each for each in seen if np.ptp(comparable(each)) > 0.0] or seen[:1]
+        if len(seen) > _MOST_OBJECTIVES:
 
             def of_some(number: int, pending: Mapping[Hashable, Params]) -> Model:
-                drawn = np.random.default_rng(number).permutation(self._objectives)
-                return self._fantasies(self._front(drawn[:_MOST_OBJECTIVES].tolist())).of(pending)
+                drawn = np.random.default_rng(number).permutation(len(seen))[:_MOST_OBJECTIVES]
+                return self._fantasies([seen[each] for each in drawn]).of(pending)
 
             return of_some
-        several = self._objectives > 1
-        shared = self._fantasies(
-            self._front(range(self._objectives)) if several else self._fitter.fit(seen)
-        )
+        shared = self._fantasies(seen)
         return lambda _, pending: shared.of(pending)
 
-    def _front(self, objectives: Iterable[int]) -> FrontSurrogate:
-        seen = [self._history.of_objective(objective) for objective in objectives]
-        return fit_front(self._fitter, self._kernel_features, seen)
-
-    def _fantasies(self, model: Model) -> _Fantasies:
-        return _Fantasies(model, self._encoding, self._kernel_features)
+    def _fantasies(self, seen: Sequence[Observations]) -> _Fantasies:
+        several = len(seen) > 1
+        fitter, features = self._fitter, self._kernel_features
+        model = fit_front(fitter, features, seen) if several else fitter.fit(seen[0])
+        return _Fantasies(model, self._encoding, features)
 
     def _initial(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
         """Return suggestions of the initial design; after failures, those that likely succeed."""
