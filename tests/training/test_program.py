@@ -169,6 +169,7 @@ def test_a_program_that_has_reported_all_is_complete_if_it_ends_in_good_order(
             ["sh ended with exit code 3: no data"],
         ),
         (shell("kill -SEGV $$"), Cause.EXCEPTION, ["sh was ended by SIGSEGV"]),
+        (shell("kill -40 $$"), Cause.EXCEPTION, ["sh was ended by signal 40"]),
         (("/no/such/program",), Cause.EXCEPTION, ["/no/such/program cannot be started"]),
         (("true",), Cause.EXCEPTION, ["true reported no metrics", '{"step": 1, "val_loss": 0.5}']),
         (shell("echo '{\"loss\": NaN}'; sleep 60"), Cause.NON_FINITE, ["loss is nan at epoch 1"]),
@@ -176,7 +177,17 @@ def test_a_program_that_has_reported_all_is_complete_if_it_ends_in_good_order(
         (shell("sh -c 'kill -KILL $$'"), Cause.KILLED, ["its process was killed by SIGKILL"]),
         (shell("kill -TERM $$"), Cause.KILLED, ["its process was killed by SIGTERM"]),
     ],
-    ids=["exit code", "signal", "not there", "silent", "not finite", "killed", "inner", "ended"],
+    ids=[
+        "exit code",
+        "signal",
+        "nameless signal",
+        "not there",
+        "silent",
+        "not finite",
+        "killed",
+        "inner",
+        "ended",
+    ],
 )
 def test_a_program_that_fails_says_how(
     attempts: Attempts, command: tuple[str, ...], cause: Cause, words: list[str]

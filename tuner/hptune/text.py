@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -281,6 +282,18 @@ def held(hours: float, device: str) -> str:
         if hours * 3600.0 >= 2.0 * seconds:
             return f"{amount(hours * 3600.0 / seconds)} {device} {unit}"
     return f"{amount(hours * 3600.0)} {device} seconds"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; real-time signals have none.
+
+    >>> signal_name(9), signal_name(40)
+    ('SIGKILL', 'signal 40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def trials(named: Sequence[object]) -> str:

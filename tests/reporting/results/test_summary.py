@@ -495,6 +495,17 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
     assert why_without_result(replace(view, trials=()), done)[0].endswith(": none was started.")
 
 
+def test_if_no_trial_keeps_the_constraints_others_are_tried_unless_there_are_none() -> None:
+    broken = replace(trial(0, TrialState.COMPLETE, 0.9), violation=2.0)
+    goals = replace(VIEW.goals, constraints=(Constraint("size", Comparison.LESS, 5.0),))
+    view = replace(VIEW, trials=[broken], attempts=(), goals=goals, budget_trials=1)
+    done = Finish(FinishReason.DONE, "")
+    nearest = "no trial keeps size < 5; trial 0 comes nearest."
+    resume = "`hptune resume 'runs/my digits' --trials 2` tries others."
+    assert why_without_result(view, done) == (f"{nearest} {resume}", "")
+    assert why_without_result(replace(view, possible_trials=1), done) == (nearest, "")
+
+
 @pytest.mark.parametrize(
     ("finish_reason", "first_line", "resume"),
     [

@@ -28,7 +28,6 @@ from ..storage.whose import Use
 from ..study.study import Study
 from ..training.context import explains_its_call
 from ..user_code.source import Found, ObjectiveSource
-from ..worker.dask.versions import installed
 from .opening import MasterWaitsError, changes_nothing, opened
 from .places import SETTINGS_OF_PROGRAMS, AskersPlaces, check_settings
 from .session import Session
@@ -292,12 +291,7 @@ def _create(
         with acquired(directory, is_brief=True) as lock:
             if directory.has_ledger:
                 return
-            facts = {
-                "hptune_version": installed().get("hptune", "unknown"),
-                "created_at": time.time(),
-                "is_keras": found.is_keras,
-                **plan.first_facts(),
-            }
+            facts = plan.first_facts(created_at=time.time())
             Ledger.create(directory, facts, lock=lock).close()
     finally:
         directory.give_up()

@@ -378,12 +378,5 @@ def _close(directory: StudyDirectory, result: RunResult) -> None:
         raise StudyError(result.left_behind)
     if result.finish.finish_reason is FinishReason.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
-    if view.best is None:
+    if view.best is None or view.best.violation:
         raise StudyError(*why_without_result(view, result.finish))
-    if view.best.violation:
-        constraints = " and ".join(map(str, view.goals.constraints))
-        message = f"no trial keeps {constraints}; trial {view.best.number} comes nearest."
-        if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
-            more = 2 * view.budget_trials
-            message += f" `hptune resume {directory} --trials {more}` tries others."
-        raise StudyError(message)

@@ -23,6 +23,7 @@ from ..files.access import is_file
 from ..registry import shown_name
 from ..storage.directory import StudyDirectory
 from ..user_code.source import SourceKind
+from ..worker.dask.versions import installed
 from .mirror import check_mirror
 from .suggester import ask_ahead
 
@@ -97,10 +98,13 @@ class RunPlan:
             "carrier": self.carrier.words,
         }
 
-    def first_facts(self) -> dict[str, object]:
-        """Return what the ledger keeps of a new study's plan."""
+    def first_facts(self, *, created_at: float) -> dict[str, object]:
+        """Return what the ledger keeps of a new study, and when that was created."""
         return {
             **self.facts(),
+            "hptune_version": installed().get("hptune", "unknown"),
+            "created_at": created_at,
+            "is_keras": self.resolved.code.is_keras,
             "goals": goals_to_json(self.goals),
             "seed": self.seed,
             "warm_start": [study.to_json() for study in self.studies],

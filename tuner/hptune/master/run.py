@@ -32,7 +32,6 @@ from ..storage.lock import MasterLock
 from ..storage.turn import acquired
 from ..storage.whose import Use
 from ..text import duration, plural, step_word
-from ..worker.dask.versions import installed
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
@@ -131,12 +130,7 @@ def _start(
             found = workers.code.read(directory.path, display.progress.busy)
             resolved = resolve(request, found)
             plan = plan_start(resolved, workers, directory)
-            facts = {
-                "hptune_version": installed().get("hptune", "unknown"),
-                "created_at": workers.clock.now(),
-                "is_keras": resolved.code.is_keras,
-                **plan.first_facts(),
-            }
+            facts = plan.first_facts(created_at=workers.clock.now())
             check_plug_ins(resolved, seed=plan.seed)
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ProgramFailed
+from ..text import signal_name
 from ..user_code.programs import filled_in, runs_elsewhere
 from .context import TrialContext, as_metrics
 
@@ -190,8 +191,7 @@ def _die_if_killed(name: str, code: int) -> None:
 
 
 def _how_it_failed(arguments: Sequence[str], code: int, errors: Sequence[str]) -> str:
-    name = signal.Signals(-code).name if code < 0 else ""
-    how = f"was ended by {name}" if name else f"ended with exit code {code}"
+    how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     said = next((line.strip() for line in reversed(errors) if line.strip()), "")
     return f"{arguments[0]} {how}{f': {said[:_MOST_CHARACTERS]}' if said else ''}"
 

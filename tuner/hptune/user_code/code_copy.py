@@ -118,12 +118,8 @@ def changed_constants(source: ObjectiveSource, last: ObjectiveSource, directory:
 
 def _constants(file: Path) -> dict[str, str]:
     """Return what a model file writes for its constants; empty if that cannot be read."""
-    try:
-        body = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
     found: dict[str, str] = {}
-    for each in body:
+    for each in _tree(file).body:
         if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
             bound = [node for node in ast.walk(each) if isinstance(node, ast.Name)]
             names = [node.id for node in bound if isinstance(node.ctx, ast.Store)]
@@ -152,12 +148,8 @@ def _local_modules(model: Path) -> list[Path]:
 
 def _imported(file: Path, root: Path) -> Iterator[str]:
     """Yield the absolute names of the modules that a file may import."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return
     package = file.relative_to(root).parent.parts
-    for node in ast.walk(tree):
+    for node in ast.walk(_tree(file)):
         match node:
             case ast.Import():
                 for alias in node.names:
@@ -175,6 +167,14 @@ def _imported(file: Path, root: Path) -> Iterator[str]:
                 called = getattr(function, "attr", getattr(function, "id", ""))
                 if called in ("import_module", "__import__"):
                     yield name
+
+
+def _tree(file: Path) -> ast.Module:
+    """Return a file's syntax tree; an empty one if it cannot be read."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def _files_of(name: str, root: Path) -> Iterator[Path]:

@@ -212,6 +212,11 @@ def _bases(node: ast.AST) -> list[str]:
     return [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
 
 
+def is_of_program(node: ast.stmt) -> bool:
+    """Return whether it is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
 def _run_at_import(tree: ast.Module) -> ast.Module:
     """Return the statements that run when the file is imported, as a module.
 
@@ -223,7 +228,7 @@ def _run_at_import(tree: ast.Module) -> ast.Module:
             each
             for each in tree.body
             if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            and not (isinstance(each, ast.If) and "__name__" in ast.unparse(each.test))
+            and not is_of_program(each)
         ],
         [],
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ModelFileError, UsageError, own_source
-from .scripts import refuse_other_searches, refuse_programs
+from .scripts import is_of_program, refuse_other_searches, refuse_programs
 from .user_errors import is_installed
 
 _VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
@@ -93,7 +93,7 @@ def _refuse_own_name(tree: ast.Module, path: Path) -> None:
     It may import itself on purpose: where it runs as a program, or for names of its own.
     """
     own = set(_bound(tree))
-    as_program = {id(each) for node in tree.body if _is_of_program(node) for each in ast.walk(node)}
+    as_program = {id(each) for node in tree.body if is_of_program(node) for each in ast.walk(node)}
     imported: list[str] = []
     for node in ast.walk(tree):
         if id(node) in as_program:
@@ -119,13 +119,6 @@ def _bound(tree: ast.Module) -> Iterator[str]:
             for each in ast.walk(node):
                 if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                     yield each.id
-
-
-def _is_of_program(node: ast.stmt) -> bool:
-    """Return whether it is `if __name__ == "__main__":`."""
-    return isinstance(node, ast.If) and "__name__" in {
-        each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)
-    }
 
 
 def _check_python(python: str) -> None:

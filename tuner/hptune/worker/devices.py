@@ -113,12 +113,9 @@ def cpus() -> tuple[int, ...]:
     They follow from the affinity mask, the control group's quota, and what Slurm granted on this
     node: not every cluster confines its jobs.
     """
-    if hasattr(os, "sched_getaffinity"):
-        allowed = sorted(os.sched_getaffinity(0))
-    else:
-        allowed = list(range(os.cpu_count() or 1))
+    allowed = tuple(sorted(os.sched_getaffinity(0)))
     limits = [limit for limit in (_cpu_quota(), _cpus_of_slurm()) if limit is not None]
-    return some_of(tuple(allowed), max(1, int(min(limits)))) if limits else tuple(allowed)
+    return some_of(allowed, max(1, int(min(limits)))) if limits else allowed
 
 
 def some_of(cores: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -99,5 +99,4 @@ def adopt_orphans() -> None:
 
 
 def _prctl(option: int, value: int | bytes) -> None:
-    with contextlib.suppress(OSError, AttributeError):  # not on this system
-        ctypes.CDLL(None).prctl(option, value)
+    ctypes.CDLL(None).prctl(option, value)

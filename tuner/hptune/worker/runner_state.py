@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, ParametersUsed, Reported
-from .forkserver.client import signal_name
+from ..text import signal_name
 from .orders import StopOrder, StudyBrief
 
 GRACE_SECONDS = 10.0

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from ... import text
 from ...core.attempt import Attempt, ReportedValue
 from ...core.goals import Comparison, Constraint
 from ...core.space.space import SearchSpace
@@ -77,7 +76,7 @@ class ExportedStudy:
     @property
     def name(self) -> str:
         """The name of the study's directory."""
-        return text.clean(self.view.directory.rstrip("/").rpartition("/")[2])
+        return self.view.name
 
     def default_place(self, name: str) -> str:
         """Return a place in the study's directory, for an export whose place was not named.

@@ -39,12 +39,11 @@ def card(trials: StudyTrials, *, now: float) -> str:
         params = [*text.params(text.shown_params(best)).items()]
         if len(params) > _MOST_PARAMS:
             params = [*params[:_MOST_PARAMS], ("and", f"{len(params) - _MOST_PARAMS} more")]
-    name = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     dot = _BEST if view.is_run else _MUTED
     return (
         '<div style="display: flex; flex-wrap: wrap; gap: .5em 2em; align-items: flex-start">'
         '<div style="flex: 0 1 24em">'
-        f'<div><span style="color: {dot}">●</span> <b>{html.escape(name)}</b></div>'
+        f'<div><span style="color: {dot}">●</span> <b>{html.escape(view.name)}</b></div>'
         f"{_table(about)}</div>"
         f'<div><div style="font-size: 1.8em; line-height: 1.2">{html.escape(headline)}</div>'
         f'<div style="opacity: .7">{html.escape(where)}</div>{_table(params)}</div>'

@@ -131,7 +131,7 @@ class FolderPage:
             raise UsageError("the request is none of this page; reload it")
         with self._lock:
             is_all = self._refresh()
-            found = sorted(self._known.items(), key=lambda each: -_began(each[1].listed))
+            found = sorted(self._known.items(), key=lambda each: -each[1].listed.created_at)
             views = {name: view for name, each in found if (view := each.listed.view) is not None}
             names = [each for each in chosen or () if each in views][:MOST_COMPARED]
             state = {
@@ -221,10 +221,6 @@ def _next(began: float) -> float:
 def _rests(study: ListedStudy) -> bool:
     """Return whether only a new stamp can change what was read: no time passes for it."""
     return study.view is not None and study.view.is_over
-
-
-def _began(study: ListedStudy) -> float:
-    return 0.0 if study.view is None else study.view.created_at
 
 
 def _first_chosen(views: Mapping[str, StudyView]) -> list[str]:

@@ -22,7 +22,6 @@ _SECTIONS = (
 def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     """Return the best trials, what matters, the costs, and what was asked, as Markdown."""
     view = trials.view
-    title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     known = {section.name: section for section in sections(trials, setup, now)}
     known["best"] = Section("best", known["best"].title, lambda: winner(trials))
     known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials, now))
@@ -32,7 +31,7 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     *head, written = head_lines(view, now)
     head += [each.sentence for each in answers_of(trials, now)]
     head += [f"{label}: {words}" for label, words in note_lines(view)]
-    return page(title, [*head, written], panels)
+    return page(view.name, [*head, written], panels)
 
 
 def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | None]]) -> str:

@@ -104,7 +104,7 @@ def make_report(
     shown = sections(trials, setup, now)
     titles = {each.name: html.escape(each.title) for each in shown}
     return ReportContents(
-        f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
+        f"hptune: {view.name}",
         [search, state],
         shown,
         headline(view, answers_of(trials, now), titles, now=now),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ... import text
 from ...core.trial import TrialState
@@ -34,6 +35,11 @@ class ListedStudy:
         if self.view is None:
             return "starting" if self.is_starting else "unreadable"
         return str(self.view.state)
+
+    @property
+    def created_at(self) -> float:
+        """When it was created, in seconds since the epoch; 0 if it cannot be read."""
+        return 0.0 if self.view is None else self.view.created_at
 
 
 def list_text(studies: Sequence[ListedStudy], *, width: int | None = None) -> str:
@@ -87,7 +93,4 @@ def list_json(studies: Sequence[ListedStudy]) -> dict[str, object]:
 
 
 def _newest_first(studies: Sequence[ListedStudy]) -> list[ListedStudy]:
-    def started(study: ListedStudy) -> float:
-        return 0.0 if study.view is None else study.view.created_at
-
-    return sorted(studies, key=started, reverse=True)
+    return sorted(studies, key=attrgetter("created_at"), reverse=True)

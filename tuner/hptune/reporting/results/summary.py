@@ -203,13 +203,16 @@ def _time_text(view: StudyView) -> str:
 
 
 def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
-    """Return why a run ended without a complete trial and what to do, and the user's traceback."""
+    """Return why a run has no trial to use and what to do, and the user's traceback."""
     if not view.trials:
         return "no trial is complete: none was started.", ""
+    others = f" `{more}` tries others." if (more := _more_trials(view, finish)) else ""
+    if view.best is not None:
+        constraints = " and ".join(map(str, view.goals.constraints))
+        return f"no trial keeps {constraints}; trial {view.best.number} comes nearest.{others}", ""
     message, groups = f"no trial is complete: {view.counts_text()}", view.failures
     if not groups:
-        more = _more_trials(view, finish)
-        return f"{message}." + (f" `{more}` tries others." if more else ""), ""
+        return f"{message}.{others}", ""
     last = groups[0].trials[-1]
     remedy = f"continue with `{_resume(view, finish, retries=True)}`"
     return f"{message} ({text.failure(last)}). Fix the cause and {remedy}.", last.detail

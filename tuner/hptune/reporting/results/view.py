@@ -169,6 +169,11 @@ class StudyView:
         object.__setattr__(self, "ranking", ranking)
 
     @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return text.clean(self.directory.rstrip("/").rpartition("/")[2])
+
+    @property
     def goal(self) -> Goal:
         """The first objective."""
         return self.goals.goal

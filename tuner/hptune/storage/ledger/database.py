@@ -10,7 +10,6 @@ a commit for that of a dead master, and undo the commit.
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sqlite3
 import stat
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from ...core.messages import Event
 from ...errors import StudyError
-from ...files.access import exists, not_plain, open_plain
+from ...files.access import exists, not_plain, read_part
 from ...files.file_errors import storage_errors
 from ..directory import StudyDirectory
 from ..whose import is_mine
@@ -138,11 +137,7 @@ def _check_files(database: Path) -> None:
 def _ending(path: Path) -> bytes:
     """Return a journal's last 8 bytes."""
     with contextlib.suppress(FileNotFoundError):  # the commit was completed
-        file = open_plain(path, os.O_RDONLY)
-        try:
-            return os.pread(file, 8, max(0, os.fstat(file).st_size - 8))
-        finally:
-            os.close(file)
+        return read_part(path, begin=max(0, path.lstat().st_size - 8), most_bytes=8)
     return b""
 
 

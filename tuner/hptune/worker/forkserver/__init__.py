@@ -2,6 +2,6 @@
 
 Offers: `client.ForkServer`. `server` and `child` run in processes of their own.
 
-May import: `errors`, `core`, `files`, `user_code`, `training`, `worker`, `worker.monitoring`,
-`worker.gpus`.
+May import: `errors`, `text`, `core`, `files`, `user_code`, `training`, `worker`,
+`worker.monitoring`, `worker.gpus`.
 """

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...errors import ModelFileError, StudyError
+from ...text import signal_name
 from ...user_code.model_file import frameworks
 from ...user_code.source import Found, ObjectiveSource, SourceKind
 from ..gpus.nvidia import Nvidia
@@ -496,14 +497,6 @@ def _manner(status: int) -> str:
     if status < 0:
         return f"was killed by {signal_name(-status)}"
     return f"exited with status {status}"
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, such as SIGKILL for 9; real-time signals have none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _tail(path: Path) -> str:

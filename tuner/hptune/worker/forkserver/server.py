@@ -223,8 +223,7 @@ def _join_data_cache(order: Order) -> None:
 
 
 def _threads() -> int:
-    tasks = Path("/proc/self/task")
-    return sum(1 for _ in tasks.iterdir()) if tasks.exists() else 1
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
