@@ -247,8 +247,9 @@ class _LosesWorkers(Executor):
 
     dashboard = ""
 
-    def __init__(self, lost: int, batch: float = 32.0) -> None:
+    def __init__(self, lost: int, batch: float = 32.0, cause: Cause = Cause.WORKER_LOST) -> None:
         self._lost = lost
+        self._cause = cause
         self._batch = batch
         self._events: list[Event] = [WorkerJoined(1.0, "w", "node", Capacity((0, 1)))]
 
@@ -258,7 +259,7 @@ class _LosesWorkers(Executor):
         name, devices = order.attempt, order.placement.ranks
         if self._lost:
             self._lost -= 1
-            ending = Ending(Cause.WORKER_LOST, reason="gone")
+            ending = Ending(self._cause, reason="gone")
         else:
             ending = Ending(Cause.RETURNED)
             metrics = {BATCH: self._batch, STEPS: 8.0, STEP_SECONDS: 1.0 / len(devices)}
@@ -300,12 +301,13 @@ def measured(
     return curve, runner.seen
 
 
+@pytest.mark.parametrize("cause", [Cause.WORKER_LOST, Cause.RELEASED, Cause.NO_ROOM])
 @pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 2, 2: 2}), (99, None)])
 def test_a_lost_worker_says_nothing_of_a_number_of_devices(
-    tmp_path: Path, lost: int, counts: dict[int, int] | None
+    tmp_path: Path, lost: int, counts: dict[int, int] | None, cause: Cause
 ) -> None:
     notes: list[str] = []
-    curve, seen = measured(_LosesWorkers(lost), tmp_path, notes)
+    curve, seen = measured(_LosesWorkers(lost, cause=cause), tmp_path, notes)
     assert [type(each) for each in seen] == [WorkerJoined]
     if counts is None:
         assert curve is None

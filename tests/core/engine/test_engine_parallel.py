@@ -231,3 +231,25 @@ def test_ranks_have_gpus_on_all_nodes_or_on_none() -> None:
     driver.join("c", gpus=2)
     (start,) = starts(driver.suggest())
     assert [rank.gpus for rank in start.placement.ranks] == [("g0",), ("g0",)]
+
+
+def test_a_node_where_one_rank_of_a_lost_pair_was_is_kept_for_it_too() -> None:
+    """On which of its nodes it was lost is unknown."""
+    driver = EngineDriver()
+    driver.open(60)
+    for worker in "abcd":
+        driver.join(worker)
+
+    def fill() -> None:
+        while driver.ask is not None:
+            driver.suggest(resources=lambda number: None if number else PAIR)
+
+    fill()
+    assert driver.running[FIRST].workers == ("a", "b")
+    driver.leave("b")
+    driver.end(FIRST, LOST)
+    for _ in range(9):
+        fill()
+        on_a = [name for name, held in driver.running.items() if held.worker == "a"]
+        driver.end((on_a or [*driver.running])[0], returned(0.5))
+    assert driver.starts[0].attempt == AttemptId(0, 1)

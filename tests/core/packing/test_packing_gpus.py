@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine_driver import EngineDriver
+from engine_driver import EngineDriver, returned
 from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.resources import Amount, Capacity, Resources
 from packing_site import ALL, GB, Site, cores
@@ -152,6 +152,35 @@ def test_workers_without_gpus_leave_the_cores_of_gpus_to_their_trials() -> None:
     site.end(on_gpu(site)[0])
     (name,) = on_gpu(site)
     assert len(site.driver.running[name].cpus) == 16
+
+
+def test_after_a_resume_on_gpus_their_trials_have_all_cores_again() -> None:
+    driver, capacity = EngineDriver(), Capacity(tuple(range(8)), ("A",))
+    driver.open(1, resources=Resources(gpus=0))
+    driver.join_with("w", capacity)
+    driver.suggest()
+    driver.end(AttemptId(0, 0), returned(0.5))
+    driver.open(2, resources=Resources(gpus=1))
+    driver.join_with("w", capacity)
+    driver.suggest()
+    (held,) = driver.running.values()
+    assert len(held.cpus) == 8
+
+
+def test_how_many_shared_a_core_says_nothing_of_gpus_after_a_resume() -> None:
+    site = Site(cores(2), busy=lambda params: 0.1, gpu_memory=lambda params: 5 * GB, trials=90)
+    site.slowdown = lambda residents: max(1.0, residents) ** 1.6
+    for _ in range(12):
+        site.watch()
+        site.end(next(iter(site.driver.running)))
+    site.slowdown = lambda residents: 1.0
+    site.driver.open(90, measured=ALL)
+    site.driver.join_with("gpu", Capacity((0, 1), ("A",), 99 * GB, gpu_memory_bytes=80 * GB))
+    site.answer()
+    for _ in range(30):
+        site.watch()
+        site.end(next(iter(site.driver.running)))
+    assert len(site.driver.running) == 8
 
 
 @pytest.mark.parametrize("measured", [(), (Amount.MEMORY,)])

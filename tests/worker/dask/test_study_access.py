@@ -40,6 +40,15 @@ def test_the_model_file_itself_is_used_where_it_is_there(
     assert check_access(prepared(tmp_path, model)) == model
 
 
+def test_all_workers_train_on_the_backend_that_the_user_asked_for(
+    tmp_path: Path, model: ObjectiveSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    access = prepared(tmp_path, model)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # as a worker may have
+    assert check_access(access).backend == "torch"
+
+
 def test_a_copy_is_used_where_the_model_file_is_missing_or_another_one(
     tmp_path: Path, model: ObjectiveSource
 ) -> None:

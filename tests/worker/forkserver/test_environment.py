@@ -62,6 +62,10 @@ SURROUNDINGS: dict[str, dict[str, str]] = {
         "MASTER_ADDR": "n7", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x",
         "PET_NPROC_PER_NODE": "2", "CROSS_RANK": "1",
     },
+    "job script": {
+        "OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "GOMP_CPU_AFFINITY": "0-3",
+        "KMP_AFFINITY": "compact", "KMP_HW_SUBSET": "1t",
+    },
 }  # fmt: skip
 """What the process has that starts a study, by what started it."""
 
@@ -70,7 +74,7 @@ SETTINGS = {
     "OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash", "I_MPI_FABRICS": "shm", "OMPI_CC": "gcc",
     "MPI_HOME": "/opt/mpi", "SBATCH_ACCOUNT": "mine", "HOROVOD_CACHE_CAPACITY": "0",
     "NCCL_DEBUG": "INFO", "JAX_PLATFORMS": "cpu", "SLURM_TMPDIR": "/scratch",
-    "TORCHINDUCTOR_CACHE_DIR": "/mine",
+    "TORCHINDUCTOR_CACHE_DIR": "/mine", "OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "1",
 }  # fmt: skip
 """What a site or a user sets, and everything keeps."""
 

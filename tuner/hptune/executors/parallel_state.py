@@ -11,10 +11,11 @@ So each attempt ends once, when no process of it is left. Which ending counts, i
 
 1. Rank 0's, if it returned or stopped when told. What happens to other ranks then is no failure;
    rank 0 has not returned if another rank had ended before (`Ranks.finish`).
-2. The first that the infrastructure caused on any rank: a lost worker, a killed process, no memory.
+2. The first of all, if that rank stopped when told: its worker leaves, in a long step of rank 0.
+3. The first that the infrastructure caused on any rank: a lost worker, a killed process, no memory.
    The frameworks of the other ranks raise then; so an exception waits a moment for such news.
-3. The first failure of the user's code on any rank.
-4. That a rank lost its connection to another one, which nothing explains.
+4. The first failure of the user's code on any rank.
+5. That a rank lost its connection to another one, which nothing explains.
 
 Here are no threads, no processes and no clock. Times are in seconds of a monotonic clock.
 """
@@ -61,7 +62,8 @@ HALTED_SECONDS = 3.0
 """Seconds for the other ranks to end after rank 0 has stopped, if the grace time is over then."""
 
 _HALTED = (Cause.STOPPED, Cause.PRUNED, Cause.PAUSED, Cause.RELEASED)
-_BY_INFRASTRUCTURE = (Cause.WORKER_LOST, Cause.MASTER_LOST, Cause.KILLED, Cause.OUT_OF_MEMORY)
+_NO_MEMORY = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
+_BY_INFRASTRUCTURE = (Cause.WORKER_LOST, Cause.MASTER_LOST, Cause.KILLED, *_NO_MEMORY)
 _OF_ATTEMPTS = (AttemptWaits, AttemptStarted, Reported, ParametersUsed, Measured, AttemptEnded)
 
 
@@ -175,7 +177,8 @@ class _Attempt:
         """The ending that counts, when all ranks have ended."""
         if self.result is not None:
             return self.result
-        ranked = sorted(self.endings, key=lambda each: _weight(each.cause))
+        told = [each for each in self.endings[:1] if each.cause in _HALTED]
+        ranked = told or sorted(self.endings, key=lambda each: _weight(each.cause))
         found = ranked[0] if ranked else Ending(Cause.RANK_LOST, reason="its ranks were aborted")
         if found.cause in (Cause.RANK_LOST, Cause.RETURNED):
             # Rank 0 ended without a word.

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 
-from ..core.attempt import Cause, Ending
+from ..core.attempt import FROM_OUTSIDE, Cause, Ending
 from ..core.step_request import StepRequest
 from .curve import Failure, Mode, Point, Sample, ScalingCurve, points
 from .step_runner import StepRunner
 
-NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
+NOT_OF_THE_MODEL = (*FROM_OUTSIDE, Cause.RELEASED, Cause.STOPPED, Cause.NO_ROOM)
 """Causes that do not depend on the number of devices; the next round measures it again."""
 
 OnResult = Callable[[Point, Sample | Ending], None]

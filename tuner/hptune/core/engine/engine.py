@@ -316,7 +316,7 @@ class Engine:
         if run.halt is not Halt.STOP and not is_leased:  # else the whole study may be killed
             self.workers.attempt_ended(run.attempt, ending.cause, at)
         has_worker = run.attempt.placement.worker in self.workers and not is_leased
-        is_of_node = ending.cause in FROM_OUTSIDE and has_worker
+        is_of_node = ending.cause in FROM_OUTSIDE and has_worker and len(run.attempt.nodes) == 1
         self._records[name.trial].lost_on = run.attempt.node if is_of_node else ""
         self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)

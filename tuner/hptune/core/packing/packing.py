@@ -141,6 +141,7 @@ class Packing:
                 learn, or has no end.
         """
         self.requested = requested
+        self._are_cores_used = self._are_cores_scarce = False
         self.asked(requested)
         self._measured = tuple(sorted(set(measured)))
         self._search_trials = search_trials

@@ -7,6 +7,7 @@ that inherits them takes part in a training that is not its own. So an attempt h
 | variables | of a fork server | of an attempt or a question | of a rank |
 |---|---|---|---|
 | ranks, sizes and addresses of others (`_OF_OTHERS`) | none | none | none |
+| cores that OpenMP binds threads to (`_OF_OTHERS`) | none | none | none |
 | Slurm's, but which job it is (`_OF_THE_JOB`) | none | of one task on one node | of the ranks |
 | torchrun's, JAX's, TF_CONFIG | none | an address and a port | of the ranks |
 | numbers of threads (`_THREADS`) | 1 of OpenMP and BLAS | its cores | its cores |
@@ -46,6 +47,8 @@ _OF_OTHERS = re.compile(
     r"|((LOCAL|GROUP|ROLE|NODE|CROSS)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME"
     r"|(TORCHELASTIC|PET)_\w+|MASTER_(ADDR|PORT)|TF_CONFIG"
     r"|JAX_(COORDINATOR_\w+|NUM_PROCESSES|PROCESS_ID|LOCAL_DEVICE_IDS)"
+    # OpenMP would bind the fork server to one core, and all attempts to the same ones.
+    r"|OMP_(PROC_BIND|PLACES)|GOMP_CPU_AFFINITY|KMP_(AFFINITY|HW_SUBSET|PLACE_THREADS)"
 )
 
 _THREADS = (
