@@ -35,8 +35,9 @@ def _packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in PACKAGES.items():
         (tmp_path / f"{name}.py").write_text(text)
-        for module in [each for each in sys.modules if each.partition(".")[0] == name]:
-            monkeypatch.delitem(sys.modules, module)
+        for module in {name, *(each for each in sys.modules if each.startswith(f"{name}."))}:
+            monkeypatch.setitem(sys.modules, module, sys)  # it is as before in the end
+            del sys.modules[module]
 
 
 @pytest.mark.parametrize(

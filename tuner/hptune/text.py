@@ -296,6 +296,16 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def some(names: Sequence[str], most: int) -> str:
+    """Return names, of which at most so many are listed.
+
+    >>> some(["a", "b"], 2), some(["a", "b", "c"], 1)
+    ('a, b', 'a and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def trials(named: Sequence[object]) -> str:
     """Return some trials, of which at most six are named.
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import IO
 
+from ..text import signal_name
 from .findings import Finding, Status, Subject, failed
 from .storage import clean_up
 
@@ -140,7 +141,7 @@ class _RunningCheck:
             found = f"not done after {check.limit_seconds:g} seconds"
             yield Finding(check.name, check.late, found, check.advice)
         elif status:
-            how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+            how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
             error = "".join(f": {line}" for line in _lines(self._errors)[-1:])
             yield failed(check.name, f"the check crashed ({how}){error}", check.advice)
 

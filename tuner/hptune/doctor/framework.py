@@ -11,6 +11,7 @@ from pathlib import Path
 from ..errors import how_to_install
 from ..training.keras.first_batch import see_framework, tiny_code, train_one_batch
 from ..user_code.model_file import check_path, load
+from ..user_code.user_errors import one_line
 from ..worker.forkserver.isolation import allocate_as_needed
 from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned
@@ -40,7 +41,7 @@ def check_training(subject: Subject) -> Iterator[Finding]:
     except Exception as error:  # whatever a framework raises when it is imported
         yield failed(
             "framework",
-            f"cannot be imported: {_words(error)}",
+            f"cannot be imported: {one_line(error)}",
             f"{how_to_install('keras')}, and set KERAS_BACKEND for one other than TensorFlow",
         )
         return
@@ -79,7 +80,7 @@ def _one_batch(subject: Subject) -> Finding:
             )
         else:
             advice = f"correct the file, then {again}"
-        return failed("one batch", f"{name}: {_words(error)}", advice)
+        return failed("one batch", f"{name}: {one_line(error)}", advice)
 
 
 def needs_network(error: BaseException | None) -> bool:
@@ -95,8 +96,3 @@ def needs_network(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _words(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -19,7 +19,7 @@ from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
 from ..executors.local_cluster import own_cluster
-from ..text import plural
+from ..text import plural, some
 from ..worker import devices
 from ..worker.addresses import outward
 from ..worker.dask.offer import granted_by
@@ -104,10 +104,9 @@ def _resources(client: Any, addresses: list[str]) -> Iterator[Finding]:
             node, resources = answer
             nodes_with.setdefault(resources, []).append(node)
     for resources, nodes in sorted(nodes_with.items(), key=lambda each: -len(each[1])):
-        named = sorted(set(nodes))
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        named = some(sorted(set(nodes)), _NAMED)
         count = f"{len(nodes)} workers, each " if len(nodes) > 1 else ""
-        yield passed(name, f"{count}{resources}, on {', '.join(named[:_NAMED])}{more}")
+        yield passed(name, f"{count}{resources}, on {named}")
 
 
 def _resources_here(dask_worker: Any = None) -> tuple[str, str]:
@@ -150,13 +149,12 @@ def _files(client: Any, addresses: list[str], subject: Subject) -> Finding:
                     "the file system caches: trials' files may appear some seconds late",
                 )
             if unseen:
-                more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
-                who = ", ".join(unseen[:_NAMED]) + more
                 others = "" if len(unseen) == len(answers) else "; the others share the directory"
                 return passed(
                     name,
-                    f"files go over the connection to {plural(len(unseen), 'worker')} ({who}), "
-                    f"which cannot use {folder.parent} ({answers[unseen[0]]}){others}",
+                    f"files go over the connection to {plural(len(unseen), 'worker')} "
+                    f"({some(unseen, _NAMED)}), which cannot use {folder.parent} "
+                    f"({answers[unseen[0]]}){others}",
                 )
     except OSError as error:
         return failed(name, str(error), "see the study's directory above")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..core.data_parallel import BatchRule
+from ..core.kinds import enumerated
 from ..core.messages import DecideSplit, Event
 from ..core.notice import Notice, Notify
 from ..core.resources import Resources
@@ -177,9 +178,7 @@ def measure_split(
 def _curve(runner: StepRunner, mode: Mode, backend: str, note: Notify) -> ScalingCurve:
     """Measure steps at each number of devices."""
     sizes = _sizes(runner)
-    others = ", ".join(map(str, sizes[:-1]))
-    shown = f"{others} and " if others else ""
-    shown += plural(sizes[-1], runner.device)
+    shown = enumerated(*map(str, sizes[:-1]), plural(sizes[-1], runner.device))
     own = "" if runner.device == "process" else ", a process for each"
     note(Notice(f"measuring training steps on {shown}{own}, to choose those of each trial …"))
 

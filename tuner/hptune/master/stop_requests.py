@@ -176,7 +176,10 @@ def interrupt_on_signals(end_at_once: Callable[[], object]) -> Iterator[None]:
         # In a destructor or a callback of the garbage collector, Python drops an exception. The
         # signal is repeated when that has returned.
         signal.signal(signal.SIGALRM, repeat)
-        signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS)
+        except _Interrupt:  # on a busy machine; what this hook raises would be lost
+            on_unraisable(lost)
 
     others, sys.unraisablehook = sys.unraisablehook, on_unraisable
     # Early, so that it comes after what the libraries do at the end of the process.

@@ -12,6 +12,7 @@ from ...core.space.parameters import Parameter, label
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, ParamValue
 from ...errors import UsageError, without_passwords
+from ...text import some
 from .found import FoundTrial, FoundTrials
 from .sources import read_sources
 
@@ -169,8 +170,8 @@ def _note(
     unknown = [name for name in dict.fromkeys(present) if name not in {*names, *labels}]
     measured = {name for trial in study.trials for name in trial.params}
     new = [name for name in names if name not in measured]
-    note += f"; not searched here: {_some(unknown)}" if unknown else ""
-    note += f"; not searched there: {_some(new)}" if new else ""
+    note += f"; not searched here: {some(unknown, _NAMES_SHOWN)}" if unknown else ""
+    note += f"; not searched there: {some(new, _NAMES_SHOWN)}" if new else ""
     if study.is_same_metric:
         return note
     note += f"; no {' or '.join(goals.metrics)} there: "
@@ -178,8 +179,3 @@ def _note(
         return f"{note}their {found.objective} is a guide"
     better = "less" if study.direction is Direction.MIN else "more"
     return f"{note}their value is a guide, and {better} is taken to be better, as here"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return ", ".join(names[:_NAMES_SHOWN]) + more

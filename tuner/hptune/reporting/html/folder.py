@@ -276,7 +276,7 @@ def _where(view: StudyView) -> str:
         workers = "" if view.workers is None else f", {text.plural(view.workers, 'worker')}"
         return text.clean(f"{view.master.host}{workers}")
     nodes = list(dict.fromkeys(text.clean(attempt.node) for attempt in view.attempts))
-    return f"{nodes[0]} and {len(nodes) - 1} more" if len(nodes) > 1 else "".join(nodes)
+    return text.some(nodes, 1)
 
 
 def _user(directory: str) -> str:

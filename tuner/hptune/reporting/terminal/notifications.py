@@ -367,8 +367,7 @@ def _workers(nodes: Sequence[str]) -> str:
     if len(set(nodes)) == 1:
         return f"{len(nodes)} workers on {nodes[0]}"
     named = [node + (f" ({count})" if count > 1 else "") for node, count in Counter(nodes).items()]
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return f"{len(nodes)} workers (on {', '.join(named[:_NAMED])}{more})"
+    return f"{len(nodes)} workers (on {text.some(named, _NAMED)})"
 
 
 def _to_ask_for(used_bytes: int) -> str:

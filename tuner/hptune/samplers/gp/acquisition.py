@@ -11,7 +11,7 @@ import scipy  # loads its parts when they are used: a study begins without them
 from ..common.encoding import Floats
 from .gaussian_process import GaussianProcess
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _HALF_LOG_HALF_PI = 0.5 * math.log(0.5 * math.pi)
 MIN_IMPROVEMENT = 0.001
 """Smallest improvement that counts, in standard deviations of the (transformed) values.
@@ -76,7 +76,7 @@ def derivatives(mean: Floats, deviation: Floats, incumbent: float) -> tuple[Floa
     z = (incumbent - mean) / deviation
     log_h = _log_h(z)
     by_mean = -np.exp(scipy.special.log_ndtr(z) - log_h) / deviation
-    by_deviation = np.exp(-0.5 * z * z - _HALF_LOG_2PI - log_h) / deviation
+    by_deviation = np.exp(-0.5 * z * z - HALF_LOG_2PI - log_h) / deviation
     return by_mean, by_deviation
 
 
@@ -86,13 +86,13 @@ def _log_h(z: Floats) -> Floats:
     near = z > -1.0
     close = z[near]
     found[near] = np.log(
-        np.exp(-0.5 * close * close - _HALF_LOG_2PI) + close * np.exp(scipy.special.log_ndtr(close))
+        np.exp(-0.5 * close * close - HALF_LOG_2PI) + close * np.exp(scipy.special.log_ndtr(close))
     )
     low = -z[~near]
     # Phi(z) |z| / phi(z), which tends to 1 - 1 / z**2.
     ratio = np.log(low * scipy.special.erfcx(low / math.sqrt(2.0))) + _HALF_LOG_HALF_PI
     rest = np.where(low < _FAR, log1mexp(ratio), -2.0 * np.log(low))
-    found[~near] = rest - 0.5 * low * low - _HALF_LOG_2PI
+    found[~near] = rest - 0.5 * low * low - HALF_LOG_2PI
     return found
 
 

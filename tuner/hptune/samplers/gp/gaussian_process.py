@@ -217,22 +217,13 @@ class GaussianProcess:
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the function at each point, without the noise."""
-        shape, _ = _matern(_squared_distances(features * self._scales, self._points))
-        covariance = self.kernel.variance * shape
-        white = covariance @ self._whitener.T
-        variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
-        return self._constant_mean + covariance @ self._weights, np.sqrt(
-            np.maximum(variance, _MIN_VARIANCE)
-        )
+        mean, deviation, _, _ = self._predicted(features * self._scales)
+        return mean, deviation
 
     def predict_with_gradients(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return mean and standard deviation, and their derivatives by each feature."""
         z = features * self._scales
-        shape, slope = _matern(_squared_distances(z, self._points))
-        covariance = self.kernel.variance * shape
-        white = covariance @ self._whitener.T
-        variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
-        deviation = np.sqrt(np.maximum(variance, _MIN_VARIANCE))
+        mean, deviation, slope, white = self._predicted(z)
         # d shape / d z_j = 2 slope_ij (p_ij - z_j)
         slope *= 2.0 * self.kernel.variance
         for_mean = slope * self._weights
@@ -240,12 +231,16 @@ class GaussianProcess:
         mean_gradients = for_mean @ self._points - for_mean.sum(axis=1, keepdims=True) * z
         by_variance = for_variance @ self._points - for_variance.sum(axis=1, keepdims=True) * z
         deviation_gradients = -by_variance / deviation[:, None]
-        return (
-            self._constant_mean + covariance @ self._weights,
-            deviation,
-            mean_gradients * self._scales,
-            deviation_gradients * self._scales,
-        )
+        return mean, deviation, mean_gradients * self._scales, deviation_gradients * self._scales
+
+    def _predicted(self, z: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return mean and deviation at scaled points, the kernel's slope, and white covariances."""
+        shape, slope = _matern(_squared_distances(z, self._points))
+        covariance = self.kernel.variance * shape
+        white = covariance @ self._whitener.T
+        variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
+        mean = self._constant_mean + covariance @ self._weights
+        return mean, np.sqrt(np.maximum(variance, _MIN_VARIANCE)), slope, white
 
     def with_fantasy(self, features: Floats) -> GaussianProcess:
         """Return the process with a fantasy: this point measured with the predicted value.

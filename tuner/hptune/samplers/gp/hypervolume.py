@@ -12,7 +12,7 @@ import scipy  # loads its parts when they are used: a study begins without them
 from ..common.encoding import Floats
 from ..common.observations import Observations, Tier
 from ..common.pareto import pareto_losses
-from .acquisition import MIN_IMPROVEMENT, log1mexp, log_expected_improvement
+from .acquisition import HALF_LOG_2PI, MIN_IMPROVEMENT, log1mexp, log_expected_improvement
 from .gaussian_process import GaussianProcess
 from .kernel_features import KernelFeatures
 from .success import SuccessModel
@@ -20,7 +20,6 @@ from .surrogate import SurrogateFitter, comparable, subset
 
 _BEYOND_WORST = 0.1
 """Distance of the reference point from the worst value, as a part of the range of all values."""
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 Point = tuple[float, ...]
 Box = tuple[Point, Point]
@@ -141,7 +140,7 @@ class HypervolumeImprovement:
             predicted, lengths, self._sides, strict=True
         ):
             z = (sides - mean[:, None]) / deviation[:, None]
-            below, density = scipy.special.log_ndtr(z), -0.5 * z * z - _HALF_LOG_2PI
+            below, density = scipy.special.log_ndtr(z), -0.5 * z * z - HALF_LOG_2PI
             # Not divided by the length, which may be zero but for rounding.
             rest = volumes - logs - found[:, None]
             for slopes, sign, by in (

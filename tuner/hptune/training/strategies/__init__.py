@@ -6,5 +6,5 @@ device uses nothing of this folder.
 
 Offers: `base.Strategy` (the contract), `choose.choose`, `fit_calls.whole_training`, `batches`.
 
-May import: `errors`, `core`, `training.parallel`, `training.resume`, `training`.
+May import: `errors`, `text`, `core`, `training.parallel`, `training.resume`, `training`.
 """

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from ...text import some
 from .base import ParallelTrainingError, Strategy
 
 _DIGEST_BYTES = 8
@@ -38,10 +39,9 @@ def check(strategy: Strategy, model: Any, when: str) -> None:
     unequal = [name for i, name in enumerate(names) if len({each[i] for each in known}) > 1]
     if not unequal:
         return
-    more = f" and {len(unequal) - 1} more" if len(unequal) > 1 else ""
     raise ParallelTrainingError(
         f"the {strategy.replicas} devices of this trial do not train one model: after {when} they "
-        f"hold different weights ({unequal[0]}{more}). A train_step of your own that updates the "
+        f"hold different weights ({some(unequal, 1)}). A train_step of your own that updates the "
         "weights itself can be the cause; --strategy none trains on one device"
     )
 
