@@ -69,6 +69,7 @@ class MedianPruner(Pruner):
     def moved(self, trial: int, state: TrialState) -> None:
         """Record a trial's state."""
         if state in (TrialState.RUNNING, TrialState.WAITING):
+            self._ended.discard(trial)  # a complete one trains on
             self._passed[trial] = max(self._reported.get(trial, ()), default=0)
         elif state.is_final and trial not in self._ended:
             self._ended.add(trial)
