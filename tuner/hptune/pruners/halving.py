@@ -187,8 +187,8 @@ class HalvingPruner(Pruner):
                 # This report was overtaken by a later one.
                 arrivals[k] = (step, losses)
                 rungs[k].amend(trial, losses)
-                if progress.state is TrialState.PAUSED and k == len(arrivals) - 1:
-                    rungs[k].pause(trial)
+            if progress.state is TrialState.PAUSED:
+                rungs[k].pause(trial)
 
     def moved(self, trial: int, state: TrialState) -> None:
         """Record a trial's state."""
