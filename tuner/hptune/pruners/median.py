@@ -86,10 +86,9 @@ class MedianPruner(Pruner):
         if not reported or is_best or is_exempt(trial):
             return Decision.CONTINUE
         step = max(reported)
-        if step < self._min_epochs or step <= self._passed.get(trial, 0):
-            return Decision.CONTINUE
         others = self._complete.get(step, ())
-        if len(others) < _WARM_UP_TRIALS:
+        judged = max(self._min_epochs - 1, self._passed.get(trial, 0))
+        if step <= judged or len(others) < _WARM_UP_TRIALS:
             return Decision.CONTINUE
         middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
         return Decision.STOP if reported[step] > middle else Decision.CONTINUE
