@@ -198,6 +198,28 @@ def test_the_trace_of_halving_that_promotes() -> None:
     assert p.promotion(is_last=True) == 0
 
 
+@pytest.mark.parametrize("directions", [MAX, MAX * 2])
+def test_a_report_that_comes_after_the_pause_counts_as_one_before(
+    directions: tuple[Direction, ...],
+) -> None:
+    def paused(*facts: str) -> Pruner:
+        p = made("asha", directions, min_epochs=1, pruner_mode=HalvingMode.PROMOTE)
+        for trial in range(3):
+            p.report(trial, 1, [0.1 * trial] * len(directions))
+        for fact in facts:
+            if fact == "report":
+                p.report(2, 3, [0.2] * len(directions))
+            else:
+                p.moved(2, TrialState.PAUSED)
+        return p
+
+    for p in (paused("report", "pause"), paused("pause", "report")):
+        assert p.promotion(is_last=False) is None, "a third of the one at step 3 is none"
+        for trial in (3, 4):
+            p.report(trial, 3, [0.1] * len(directions))
+        assert p.promotion(is_last=False) == 2
+
+
 def test_higher_rungs_are_promoted_first() -> None:
     directions, mode = (Direction.MIN,), HalvingMode.PROMOTE
     p = made("asha", directions, epochs=5, reduction_factor=2, pruner_mode=mode)

@@ -511,3 +511,42 @@ def test_a_retried_trial_is_judged_as_if_it_never_ran(
     driver.join()
     assert Stop(name(0, 1), Halt.PRUNE) in driver.report(name(0, 1), 3, score=0.1)
     driver.check_replay()
+
+
+@pytest.mark.parametrize("pruner", ["asha", "median"])
+def test_a_new_pruner_is_told_the_steps_that_were_reported_and_no_others(
+    driver: EngineDriver, pruner: str
+) -> None:
+    settings = PrunerSettings(name=pruner, epochs=9, options={"min_epochs": 1})
+    driver.go(9, cores=8, pruner=settings)
+    for trial in range(6):
+        for step in (2, 4, 6, 8):
+            driver.report(name(trial), step, score=step / 10)
+        driver.end(name(trial), returned(0.8))
+    driver.report(name(6), 2, score=9.0)
+    driver.end(name(6), Ending(Cause.EXCEPTION, reason="ValueError: 6"))
+    driver.open(9, pruner=settings, retried=(6,))
+    driver.join("more", cores=3)
+    driver.report(name(7, 1), 2, score=0.3)
+    stopped = driver.report(name(7, 1), 4, score=0.3)
+    assert stopped[-1] == Stop(name(7, 1), Halt.PRUNE), "the others had 0.4 at step 4, not 0.2"
+    driver.check_replay()
+
+
+def test_a_trial_that_trains_on_counts_and_is_judged_as_others(driver: EngineDriver) -> None:
+    def median(epochs: int) -> PrunerSettings:
+        return PrunerSettings(name="median", epochs=epochs, options={"min_epochs": 1})
+
+    driver.go(5, cores=5, pruner=median(2), keep_checkpoints=5)
+    for trial in range(5):
+        for step in (1, 2):
+            driver.report(name(trial), step, score=trial / 10)
+        driver.end(name(trial), returned(trial / 10))
+    driver.open(7, pruner=median(9), keep_checkpoints=5, go_on=(0, 1, 2, 3, 4))
+    driver.join("more", cores=7)
+    driver.suggest()
+    for trial in range(5):
+        driver.report(name(trial, 1), 4, score=1.0 + trial / 10)
+        driver.end(name(trial, 1), returned(1.0 + trial / 10))
+    assert Stop(name(5), Halt.PRUNE) in driver.report(name(5), 4, score=0.9), "1.2 is the median"
+    driver.check_replay()

@@ -103,7 +103,8 @@ class Pruner(abc.ABC):
         """Record a trial's state; the latest call for a trial counts.
 
         RUNNING or WAITING: it may train beyond all that it has reported, by a decision or a
-        promotion. PAUSED: it may be promoted. Other states: no more questions about it.
+        promotion. PAUSED: it may be promoted. Other states: no more questions about it, unless it
+        is COMPLETE and then WAITING again, to train on for more epochs.
         """
 
     @abc.abstractmethod

@@ -36,10 +36,8 @@ def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[
     >>> bracket_cycle(3, rungs=2, reduction_factor=3)
     (0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1, 0)
     """
-    sizes = []
-    for skipped in range(brackets):
-        left = rungs - skipped
-        sizes.append(-(-(rungs + 1) * reduction_factor**left // (left + 1)))
+    rungs_left = range(rungs, rungs - brackets, -1)
+    sizes = [-(-(rungs + 1) * reduction_factor**left // (left + 1)) for left in rungs_left]
     total = sum(sizes)
     given = [0] * brackets
     cycle = []
@@ -130,13 +128,12 @@ class HalvingPruner(Pruner):
     ) -> None:
         self._directions = tuple(directions)
         self._levels = rung_levels(first_rung(epochs, min_epochs), reduction_factor, epochs=epochs)
-        if min_epochs and epochs and not self._levels:
-            latest = math.isqrt(epochs**2 // reduction_factor)
-            if latest:
-                raise UsageError(
-                    f"--min-epochs is {min_epochs}, and a trial trains at most {epochs} epochs; so "
-                    f"close to the end no trial is stopped. Use {latest} at most, or --pruner none"
-                )
+        latest = 0 if epochs is None else math.isqrt(epochs**2 // reduction_factor)
+        if min_epochs and latest and not self._levels:
+            raise UsageError(
+                f"--min-epochs is {min_epochs}, and a trial trains at most {epochs} epochs; so "
+                f"close to the end no trial is stopped. Use {latest} at most, or --pruner none"
+            )
         self._factor = reduction_factor
         self._mode = pruner_mode
         if brackets != 1 and epochs is None:
@@ -158,10 +155,9 @@ class HalvingPruner(Pruner):
     @functools.cached_property
     def _cycle(self) -> tuple[int, ...]:
         # Made for the first trial: a check of the options makes a pruner, for any number of epochs.
-        count, rungs = len(self._brackets), len(self._levels)
-        if count == 1:
+        if (count := len(self._brackets)) == 1:
             return (0,)
-        return bracket_cycle(count, rungs=rungs, reduction_factor=self._factor)
+        return bracket_cycle(count, rungs=len(self._levels), reduction_factor=self._factor)
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -187,8 +183,8 @@ class HalvingPruner(Pruner):
                 # This report was overtaken by a later one.
                 arrivals[k] = (step, losses)
                 rungs[k].amend(trial, losses)
-                if progress.state is TrialState.PAUSED and k == len(arrivals) - 1:
-                    rungs[k].pause(trial)
+            if progress.state is TrialState.PAUSED:
+                rungs[k].pause(trial)
 
     def moved(self, trial: int, state: TrialState) -> None:
         """Record a trial's state."""
@@ -224,9 +220,7 @@ class HalvingPruner(Pruner):
         if self._mode is HalvingMode.STOP:
             return None
         for depth in range(len(self._levels) - 1, -1, -1):
-            for skipped, rungs in enumerate(self._brackets):
-                if depth < skipped:
-                    continue
+            for skipped, rungs in enumerate(self._brackets[: depth + 1]):
                 rung = rungs[depth - skipped]
                 best = self._best_paused(rung, depth - skipped)
                 if best is not None and rung.is_among_best(

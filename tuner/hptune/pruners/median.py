@@ -70,6 +70,7 @@ class MedianPruner(Pruner):
     def moved(self, trial: int, state: TrialState) -> None:
         """Record a trial's state."""
         if state in (TrialState.RUNNING, TrialState.WAITING):
+            self._ended.discard(trial)  # a complete one trains on
             self._passed[trial] = max(self._reported.get(trial, ()), default=0)
         elif state.is_final and trial not in self._ended:
             self._ended.add(trial)
@@ -86,10 +87,9 @@ class MedianPruner(Pruner):
         if not reported or is_best or is_exempt(trial):
             return Decision.CONTINUE
         step = max(reported)
-        if step < self._min_epochs or step <= self._passed.get(trial, 0):
-            return Decision.CONTINUE
         others = self._complete.get(step, ())
-        if len(others) < _WARM_UP_TRIALS:
+        judged = max(self._min_epochs - 1, self._passed.get(trial, 0))
+        if step <= judged or len(others) < _WARM_UP_TRIALS:
             return Decision.CONTINUE
         middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
         return Decision.STOP if reported[step] > middle else Decision.CONTINUE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..pruner import Decision, NeverPrune, Pruner, PrunerMaker, PrunerSettings
@@ -44,11 +45,9 @@ class EarlyStopping:
             return
         self._settings, self._objectives = settings, objectives
         self._pruner = self._make_pruner(settings, objectives)
-        records = list(records)
+        records = [record for record in records if record.trial.confirms is None]
         for record in records:
-            if record.trial.confirms is not None:
-                continue
-            for step in self._steps_to_repeat(record) if record.improvements else ():
+            for step in itertools.chain(*record.compared_steps):
                 self._pruner.report(record.trial.number, step, record.best_by(step))
             if record.trial.state is not TrialState.PAUSED:
                 self._pruner.moved(record.trial.number, record.trial.state)
@@ -59,15 +58,6 @@ class EarlyStopping:
                     self._pruner.moved(record.trial.number, TrialState.PAUSED)
                 else:
                     yield record, decision
-
-    def _steps_to_repeat(self, record: TrialRecord) -> list[int]:
-        """Return the steps at which a new pruner is told a trial's best values, ascending.
-
-        The last alone is not enough: at a lower rung, the end of a long training would be compared
-        with the beginning of others.
-        """
-        first, last = record.improvements[0][0], record.compared_step
-        return sorted({first, *(rung for rung in self._pruner.rungs if first < rung < last), last})
 
     @property
     def rungs(self) -> tuple[int, ...]:

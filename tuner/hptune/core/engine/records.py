@@ -69,8 +69,8 @@ class TrialRecord:
             last reported a later step than ever before.
         running: The running attempt, if there is one.
         last_step: The highest step of the reports that have the first goal's metric.
-        compared_step: The highest step of the reports that trials are compared by: those that have
-            the metrics of all goals.
+        compared_steps: The steps of the reports that trials are compared by: those that have the
+            metrics of all goals. Ascending, in as few ranges as they allow.
         best: The goals' values in the best of those reports that break no constraint.
         improvements: Each such report that was better than those before it: step and values. The
             first of those reports is one in any case, with the worst values if it breaks any.
@@ -94,7 +94,7 @@ class TrialRecord:
     losses: dict[Cause, int] = field(default_factory=dict)
     running: AttemptId | None = None
     last_step: int = 0
-    compared_step: int = 0
+    compared_steps: list[range] = field(default_factory=list)
     best: tuple[float, ...] | None = None
     improvements: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     last: Report | None = None
@@ -169,7 +169,7 @@ class TrialRecord:
             self.losses.pop(cause, None)
         if not all(map(math.isfinite, values)):
             return False
-        self.compared_step = report.step
+        self._add_compared(report.step)
         is_better = self.best is None or goals.is_better_epoch(values, self.best)
         if is_better and not goals.broken(report.metrics):
             self.best, self.best_report = values, report
@@ -178,6 +178,18 @@ class TrialRecord:
             worst = tuple(goal.direction.worst for goal in goals.objectives)
             self.improvements.append((report.step, worst))
         return True
+
+    def _add_compared(self, step: int) -> None:
+        ranges, apart = self.compared_steps, step - self.compared_step
+        if ranges and (len(ranges[-1]) == 1 or ranges[-1].step == apart):
+            ranges[-1] = range(ranges[-1].start, step + 1, apart)
+        else:
+            ranges.append(range(step, step + 1))
+
+    @property
+    def compared_step(self) -> int:
+        """The highest of the compared steps; 0 if there is none."""
+        return self.compared_steps[-1][-1] if self.compared_steps else 0
 
     def best_by(self, step: int) -> tuple[float, ...]:
         """Return what `best` was after a step, not before the first of the improvements."""
@@ -369,7 +381,8 @@ class TrialRecords:
         """Let a failed trial run as if it never had; only its attempts are remembered."""
         record.losses.clear()
         record.improvements.clear()
-        record.last_step, record.compared_step = 0, 0
+        record.compared_steps.clear()
+        record.last_step = 0
         record.best = record.best_report = None
         record.releases_without_progress = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
