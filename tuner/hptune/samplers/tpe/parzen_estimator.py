@@ -176,9 +176,9 @@ class ParzenEstimator:
         count = column.count
         own = self._own_share(count)
         same, other = math.log(own + (1.0 - own) / count), math.log((1.0 - own) / count)
-        logs = np.where(numbers[:, None] == places, same, other)
-        logs[:, places == count] = np.log(column.shares)[numbers][:, None]
-        return logs
+        logs = np.where(np.arange(count)[:, None] == places, same, other)
+        logs[:, places == count] = np.log(column.shares)[:, None]
+        return logs[numbers]
 
     # --- widths -------------------------------------------------------------------------------
 
