@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,21 @@ def test_allowed_values_are_read_stored_and_read_again(
     plain = json.loads(json.dumps(made.to_json()))
     assert StudySettings.from_json(plain) == made
     assert StudySettings.from_json(plain).to_json() == made.to_json()
+
+
+def test_a_resumed_study_has_the_backend_that_it_had_unless_another_one_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    plain = settings().to_json()
+    monkeypatch.delenv("KERAS_BACKEND")
+    again = StudySettings.from_json(plain)
+    of_a_function = replace(again, source=replace(again.source, kind=SourceKind.PICKLE))
+    for resumed in (again, of_a_function.found_in(tmp_path)):
+        assert resumed.source.backend == "torch"
+        assert resumed.to_json()["source"]["backend"] == "torch"
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert StudySettings.from_json(plain).source.backend == "jax"
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,25 @@ def test_a_machine_that_fails_is_no_fault_of_the_configuration(error: Exception)
     assert cause_of(TimeoutError("the user's own words"), has_gpu=False) is Cause.EXCEPTION
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+        named("XlaRuntimeError", "INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error"),
+        named(
+            "AcceleratorError",
+            "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+            RuntimeError,
+        ),
+    ],
+    ids=name_of,
+)
+def test_a_gpu_that_fails_is_no_fault_of_the_configuration(error: Exception) -> None:
+    assert cause_of(error, has_gpu=True) is Cause.WORKER_LOST
+    assert cause_of(error, has_gpu=False) is Cause.EXCEPTION
+    assert cause_of(ValueError(*error.args), has_gpu=True) is Cause.EXCEPTION
+
+
 def test_each_kind_of_exception_has_its_ending(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -102,14 +103,20 @@ class StudySettings(StudyOptions):
         return replace(self, **{**changes, "options": kept})
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for the ledger, which has no passwords."""
-        return {**asdict(self), "warm_start": [*map(without_passwords, self.warm_start)]}
+        """Return plain values, for the ledger, which has no passwords, but the Keras backend."""
+        backend = self.source.backend or os.environ.get("KERAS_BACKEND", "")
+        return {
+            **asdict(self),
+            "source": asdict(replace(self.source, backend=backend)),
+            "warm_start": [*map(without_passwords, self.warm_start)],
+        }
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the settings that `to_json` wrote."""
-        source = plain["source"]
-        code = ObjectiveSource(SourceKind(source["kind"]), source["path"])
+        """Return the settings that `to_json` wrote; a KERAS_BACKEND that is set now counts more."""
+        source, backend = plain["source"], os.environ.get("KERAS_BACKEND")
+        backend = backend or source.get("backend", "")
+        code = ObjectiveSource(SourceKind(source["kind"]), source["path"], backend=backend)
         return cls(**{**plain, "source": code})
 
     def found_in(self, directory: Path) -> Self:
@@ -117,7 +124,7 @@ class StudySettings(StudyOptions):
         if self.source.kind is not SourceKind.PICKLE:
             return self
         path = directory / Path(self.source.path).name
-        return replace(self, source=ObjectiveSource(SourceKind.PICKLE, str(path)))
+        return replace(self, source=replace(self.source, path=str(path)))
 
     @property
     def device_budget(self) -> DeviceBudget | None:

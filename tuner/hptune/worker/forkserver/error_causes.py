@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,9 @@ _OF_HOME = {
     ".": "HOME",
 }
 """Folders of the home directory where frameworks write, and the variable that moves each."""
+
+_GPU_FAILS = ("uncorrectable", "busy or unavailable", "GPU is lost")
+"""Words of CUDA on a GPU, or a link between GPUs, that fails; another attempt may get others."""
 
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
 
@@ -194,6 +197,8 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
             return Cause.OUT_OF_MEMORY
         if isinstance(each, OSError) and each.errno in _OF_MACHINE:
             return Cause.WORKER_LOST
+        if has_gpu and _says(each, _GPU_FAILS):
+            return Cause.WORKER_LOST
         if _is_out_of_memory(each):
             of_host = not has_gpu or any(word in text_of(each) for word in _HOST_MEMORY)
             return Cause.OUT_OF_MEMORY if of_host else Cause.DEVICE_OUT_OF_MEMORY
@@ -204,10 +209,16 @@ def _is_out_of_memory(error: BaseException) -> bool:
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"OutOfMemoryError", "ResourceExhaustedError"}:
         return True  # torch, TensorFlow
-    if names & _GENERIC_ERRORS and not isinstance(error, RecursionError):
-        text = text_of(error)
-        return any(word in text for word in (*_OUT_OF_MEMORY, "CPUAllocator: can't allocate"))
-    return False
+    return _says(error, (*_OUT_OF_MEMORY, "CPUAllocator: can't allocate"))
+
+
+def _says(error: BaseException, words: Iterable[str]) -> bool:
+    """Return whether an error that a framework raises for many reasons has one of these words."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if not names & _GENERIC_ERRORS or isinstance(error, RecursionError):
+        return False
+    text = text_of(error)
+    return any(word in text for word in words)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
