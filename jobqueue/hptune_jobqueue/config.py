@@ -186,9 +186,9 @@ def read_config(path: Path) -> SlurmConfig:
     site = Path(named) if named else None
     defaults = _Tables() if site is None else _read_site(site)
     text = _text(path, "`hptune slurm init` writes a slurm.toml")
-    with _located(text, path):
-        config = _config(_tables(text), defaults)
     folder = path.absolute().parent
+    with _located(text, path):
+        config = _config(_tables(text, folder), defaults)
     shapes = tuple(
         replace(each, image=_whole_image(folder, each.image, each.image_program))
         for each in config.shapes
@@ -198,9 +198,10 @@ def read_config(path: Path) -> SlurmConfig:
 
 def _read_site(path: Path) -> _Tables:
     text = _text(path, f"It is the site's; {SITE_VARIABLE} names another one, or is empty for none")
+    folder = path.absolute().parent
     with _located(text, path):
-        site = _tables(text, is_of_site=True)
-    top, folder = site.top, path.absolute().parent
+        site = _tables(text, folder, is_of_site=True)
+    top = site.top
     image = _whole_image(folder, top.get("image"), top.get("image_program"))
     return replace(site, top={**top, "image": image}) if image else site
 
@@ -297,7 +298,7 @@ _SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """The keys at the top that apply to the master as well; the others concern its workers' nodes."""
 
 
-def _tables(text: str, *, is_of_site: bool = False) -> _Tables:
+def _tables(text: str, folder: Path = Path(), *, is_of_site: bool = False) -> _Tables:
     # If the last line has no end, tomllib names no line for an error in it.
     plain = tomllib.loads(f"{text}\n")
     master = plain.pop("master", {})
@@ -307,9 +308,9 @@ def _tables(text: str, *, is_of_site: bool = False) -> _Tables:
     if "name" in plain and len(entries) > 1:
         raise ConfigError("`name` is given at the top; give each [[shape]] its own name")
     return _Tables(
-        _values(plain, [key for key in _KEYS if key != "name" or not is_of_site]),
-        [_values(each, _KEYS) for each in entries],
-        _values(master, _MASTER_KEYS, "[master]: "),
+        _values(plain, [key for key in _KEYS if key != "name" or not is_of_site], folder),
+        [_values(each, _KEYS, folder) for each in entries],
+        _values(master, _MASTER_KEYS, folder, "[master]: "),
     )
 
 
@@ -323,7 +324,9 @@ def _entries(shape: object) -> list[dict[str, Any]]:
     return shape
 
 
-def _values(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -> dict[str, Any]:
+def _values(
+    plain: Mapping[str, Any], allowed: Sequence[str], folder: Path, where: str = ""
+) -> dict[str, Any]:
     values = {}
     for key, value in plain.items():
         if key not in allowed:
@@ -338,6 +341,9 @@ def _values(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -
             values[key] = READERS[key](key, value)
         except ConfigError as error:
             raise _WrongKeyError(key, str(error)) from error
+        # A bare python3 is looked for where the job runs.
+        if key == "log_directory" or (key == "python" and "/" in values[key]):
+            values[key] = str(folder / values[key])
     return values
 
 

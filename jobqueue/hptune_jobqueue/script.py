@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,10 @@ WHOLE_NODE = ("--overlap", "--mem=0", "--cpu-bind=none", "--export=ALL")
 
 Other steps may use it too, such as another worker or the shell of salloc.
 """
+
+_WITHOUT_EFFECT = ("log-directory", "extra", "job-extra", "env-extra", "header-skip")
+"""Keys of dask-jobqueue's configuration that count beside what a job is made with; the last four
+are former names."""
 
 _PRINTED_BYTES = 2**30 / 100
 """The precision of the memory limit in a script."""
@@ -180,7 +185,9 @@ def _rendered(
     import dask
 
     # The output and the size of a job are ours, whatever dask-jobqueue's configuration says.
-    with dask.config.set({"jobqueue.slurm.log-directory": None}):
+    ours = dict.fromkeys(f"jobqueue.slurm.{key}" for key in _WITHOUT_EFFECT)
+    with dask.config.set(ours), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on `project`, the former name of `account`
         job: Any = make(
             scheduler=shlex.quote(command.address),
             name=WORKER_NAME if shape.nodes == 1 else GANG_WORKER_NAME,

@@ -18,6 +18,7 @@ from real_runs import Hptune, states, wait_for
 from slurm_studies import model
 
 JOB: dict[str, Any] = {"cores": 1, "memory": "1GB", "interface": "lo", "disk": "1GB"}
+JOB["death-timeout"] = "2 minutes"  # as dask reads times, and a shell two words
 TEN_MINUTES = {"pbs": "00:10:00", "lsf": "00:10", "htcondor": "10:00", "oar": "0:10"}
 
 
@@ -43,6 +44,7 @@ def test_a_study_runs_in_the_jobs_of_each_system_and_cancels_them(hptune: Hptune
         (script,) = (hptune.directory / system).glob("*.sh")
         assert "-m hptune worker tls://127.0.0.1:" in script.read_text()
         assert "date -d +600sec +%s" in script.read_text()
+        assert "--death-timeout 120 " in script.read_text()
 
 
 def job(number: int, *, joined: bool = False) -> BatchJob:

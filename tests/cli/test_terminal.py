@@ -116,6 +116,9 @@ def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(
     status = cli("status", study)
     assert "not running: the budget of 0.001 core hours is spent;" in status.out
     assert "--budget 0.002core-h" in status.out
+    again = cli("resume", study)
+    assert "is spent; a larger --budget asks for more" in again.err
+    assert again.code == 1, "no trial is complete"
 
 
 def test_a_status_that_is_watched_follows_the_study_to_its_end(

@@ -253,7 +253,8 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     )
     assert [row["step"] for row in reports] == [1, 4], "it did not continue from its checkpoint"
     large.leave()
-    assert list(hptune.temporary.glob("*hptune-*")) == [scheduler.folder]
+    left = sorted(each.name.rpartition("-")[0] for each in hptune.temporary.glob("*hptune-*"))
+    assert left == ["dask-hptune", "health-hptune"], "others than those of the scheduler"
 
 
 def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
@@ -302,6 +303,41 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     read_until(waits.process.stdout, "joined")
     waits.leave()
     again.end()
+
+
+def test_a_scheduler_that_hangs_keeps_no_worker_silent(
+    scheduler: RealScheduler, hptune: Hptune
+) -> None:
+    scheduler.started.process.send_signal(signal.SIGSTOP)
+    waits = scheduler.worker("--cpus", 1)
+    late = scheduler.worker("--cpus", 1, "--death-timeout", "1s").wait()
+    assert late.code == 1
+    assert "cannot be reached from this machine (it has not answered yet)" in late.err
+    read_until(waits.process.stdout, "it has not answered yet")
+    waits.process.send_signal(signal.SIGINT)
+    ended = waits.wait()
+    assert (ended.code, ended.err) == (0, ""), ended
+    scheduler.started.process.send_signal(signal.SIGCONT)
+
+
+def test_a_worker_is_healthy_wherever_its_files_are(
+    scheduler: RealScheduler, hptune: Hptune
+) -> None:
+    worker = scheduler.worker("--cpus", 1, "--local-directory", hptune.directory / "files")
+    read_until(worker.process.stdout, "joined")
+    check = [sys.executable, "-P", "-m", "hptune.worker.health"]
+    wait_for(
+        lambda: not hptune.other(*check).wait().code, "the scheduler and the worker to be healthy"
+    )
+    worker.leave()
+
+
+def test_a_scheduler_whose_terminal_is_closed_ends_in_good_order(scheduler: RealScheduler) -> None:
+    folder = scheduler.folder
+    for _ in range(2):
+        scheduler.started.process.send_signal(signal.SIGHUP)
+    ended = scheduler.started.wait()
+    assert (ended.code, ended.err, folder.exists()) == (0, "", False)
 
 
 def test_a_worker_leaves_on_the_signal_of_a_batch_system_and_before_its_walltime(

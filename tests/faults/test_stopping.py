@@ -255,6 +255,9 @@ def test_the_studys_time_is_up(cli: InProcess, monkeypatch: pytest.MonkeyPatch) 
     # No time is left, and none is taken.
     again = cli("resume", "study")
     assert again.code == 0
+    said = "nothing is done: the time limit of 1h00m is reached; a larger --timeout asks for more"
+    assert said in again.err
+    assert "resumed" not in again.err
     assert states(cli.study())["COMPLETE"] == done
     more = cli("resume", "study", "--timeout", "9h", "--trials", str(done + 4))
     assert more.code == 0

@@ -28,6 +28,20 @@ def test_paths_may_begin_with_the_home_directory(monkeypatch: pytest.MonkeyPatch
     assert (shape.log_directory, shape.mounts) == ("/home/me/logs", ("/home/me/data",))
 
 
+def test_a_relative_path_begins_in_the_folder_of_the_file(tmp_path: Path) -> None:
+    """And not where the user happens to be when jobs are submitted."""
+    path = tmp_path / "slurm.toml"
+    master = '[master]\npython = "../env/bin/python"'
+    path.write_text(f'{THREE_LINES}python = ".venv/bin/python"\nlog_directory = "logs"\n{master}')
+    config = read_config(path)
+    (shape,) = config.shapes
+    assert shape.python == str(tmp_path / ".venv/bin/python")
+    assert shape.log_directory == str(tmp_path / "logs")
+    assert config.master["python"] == str(tmp_path / "../env/bin/python")
+    path.write_text(f'{THREE_LINES}python = "python3.12"')
+    assert read_config(path).shapes[0].python == "python3.12", "of the node"
+
+
 @pytest.mark.parametrize(
     "directive",
     ["--signal=B:USR1@60", "#SBATCH --output=a.log", "-o a.log", "--error a.log", "--wait", "-W"],

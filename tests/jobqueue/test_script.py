@@ -197,7 +197,9 @@ def test_a_configuration_of_dask_jobqueue_changes_neither_size_nor_output(tmp_pa
     site |= {"account": "site", "interface": "ib9", "local-directory": "/site"}
     site |= dict.fromkeys(("python", "queue", "walltime", "job-mem", "shebang"), "no-effect")
     lists = ("job-script-prologue", "job-extra-directives", "worker-extra-args")
-    site |= {name: ["no-effect"] for name in lists}
+    former = ("extra", "job-extra", "env-extra")  # on which dask-jobqueue warns
+    site |= {name: ["no-effect"] for name in (*lists, *former)}
+    site |= {"header-skip": ["--mem"], "project": "former"}
     with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in site.items()}):
         script = job_script(
             shape, WorkerShape(4, 0, 2**30, 4), WorkerCommand(address="f"), job_name="a",
@@ -209,6 +211,7 @@ def test_a_configuration_of_dask_jobqueue_changes_neither_size_nor_output(tmp_pa
     assert "#SBATCH -A site\n" in script
     assert "--local-directory /site --interface ib9\n" in script
     assert "no-effect" not in script
+    assert "#SBATCH --mem=1024M\n" in script
 
 
 def test_a_job_asks_for_memory_once() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +50,17 @@ def test_the_walltime_is_what_the_user_says_or_else_the_script_or_the_batch_syst
     assert devices.leaves_at() == pytest.approx(began + 300, abs=30)
     devices.set_walltime(None)
     assert devices.ends_at() == ends_at, "the script has said so"
+
+
+def test_the_walltime_counts_from_the_beginning_of_the_job(tmp_path: Path) -> None:
+    code = "from hptune.worker import devices as d; d.set_walltime(None); print(d.ends_at())"
+    job = tmp_path / "job.sh"
+    job.write_text(f"sleep 3\n{sys.executable} -P -c '{code}'\n")
+    began = time.time()
+    found = subprocess.run(
+        ["sh", job], env={"PBS_WALLTIME": "3600"}, capture_output=True, text=True, check=True
+    )
+    assert float(found.stdout) == pytest.approx(began + 3600, abs=2)
 
 
 def test_a_worker_in_a_slurm_job_of_the_users_own_leaves_before_its_end(

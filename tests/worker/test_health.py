@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune.worker.health import announce, check
-from hptune.worker.private_folder import dask_folder
+from hptune.worker.health import announce, check, health_folder
 
 
 class _Healthy(BaseHTTPRequestHandler):
@@ -28,7 +27,7 @@ def test_a_server_is_healthy_while_it_answers(
 ) -> None:
     monkeypatch.setattr("hptune.worker.health._ANSWER_SECONDS", 200.0)
     assert check(tmp_path) == "no scheduler or worker runs here"
-    with dask_folder(str(tmp_path)) as folder:
+    with health_folder(str(tmp_path)) as folder:
         assert check(tmp_path) == "the worker has not joined a scheduler"
         with HTTPServer(("127.0.0.1", 0), _Healthy) as server:
             announce(folder, server.server_port)
@@ -45,7 +44,7 @@ def test_a_server_is_healthy_while_it_answers(
 
 
 def test_folders_of_others_and_of_processes_that_ended_do_not_count(tmp_path: Path) -> None:
-    with dask_folder(str(tmp_path)) as folder:
+    with health_folder(str(tmp_path)) as folder:
         folder.chmod(0o755)
         assert check(tmp_path) == "no scheduler or worker runs here"
         folder.chmod(0o700)

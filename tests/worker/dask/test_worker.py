@@ -113,7 +113,9 @@ def test_a_worker_says_at_once_which_address_it_cannot_reach(
     offer: Any = SimpleNamespace(note="")
 
     async def joined() -> None:
-        await worker._Joining(options, offer, said.append, tmp_path, is_quiet=True)._joined()
+        await worker._Joining(
+            options, offer, said.append, tmp_path, tmp_path, is_quiet=True
+        )._joined()
 
     with pytest.raises(StudyError) as ended:
         asyncio.run(joined())
@@ -141,7 +143,9 @@ def test_a_worker_waits_for_its_name_until_the_scheduler_has_noticed_that_it_was
             closing = list[asyncio.Future[Any]]()
             options = WorkerOptions(there.address, name="twin", insecure=True)
             offer = Offer(Capacity(cpus=(0,)))
-            joined = await worker._Joining(options, offer, say, tmp_path, is_quiet=True)._joined()
+            joined = await worker._Joining(
+                options, offer, say, tmp_path, tmp_path, is_quiet=True
+            )._joined()
             assert joined is not None
             await joined.close()
             await asyncio.gather(*closing)
@@ -162,7 +166,9 @@ def test_a_worker_leaves_when_its_terminal_is_closed_but_not_under_nohup(
             signal.raise_signal(each)
 
     options = WorkerOptions(str(tmp_path / "scheduler.json"))
-    joining = worker._Joining(options, Offer(Capacity(cpus=(0,))), say, tmp_path, is_quiet=True)
+    joining = worker._Joining(
+        options, Offer(Capacity(cpus=(0,))), say, tmp_path, tmp_path, is_quiet=True
+    )
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_under_nohup else lambda *_: None)
     try:
         asyncio.run(joining.run())
@@ -184,7 +190,7 @@ def test_no_line_of_a_trial_comes_before_that_of_joining(tmp_path: Path) -> None
         said.append("trial 0 starts")
 
     offer: Any = SimpleNamespace(capacity=Capacity((0,)))
-    joining = worker._Joining(SimpleNamespace(), offer, say, tmp_path, is_quiet=True)  # type: ignore[arg-type]
+    joining = worker._Joining(SimpleNamespace(), offer, say, tmp_path, tmp_path, is_quiet=True)  # type: ignore[arg-type]
     other = threading.Thread(target=start)
     joining._say_joined(ADDRESS)
     other.join()

@@ -185,6 +185,8 @@ class JobMaker:
         Raises:
             ConfigError: The configuration is wrong.
         """
+        from dask.utils import parse_timedelta
+
         python = shlex.quote(self._configured("python") or sys.executable)
         prologue = self._configured("job-script-prologue", "env-extra") or []
         more = {}
@@ -204,7 +206,9 @@ class JobMaker:
                     python=f"exec {python} -P",
                     worker_command="hptune worker",
                     worker_extra_args=[*map(shlex.quote, self._arguments), "--gpus", self._gpus()],
-                    death_timeout=self._configured("death-timeout") or _DEATH_TIMEOUT_SECONDS,
+                    death_timeout=parse_timedelta(
+                        self._configured("death-timeout") or _DEATH_TIMEOUT_SECONDS
+                    ),
                     **more,
                 )
         except (TypeError, ValueError, KeyError) as error:

@@ -23,7 +23,7 @@ from ..errors import StudyError, UsageError
 from ..executors.base import RunContext
 from ..security.certificates import ENDING_DAYS, WORKER, Identity, ensure, read
 from ..security.handshake import INSECURE
-from ..worker.private_folder import dask_folder
+from ..worker.private_folder import server_folder
 from .base import SchedulerCluster
 
 COMMAND = "hptune worker"
@@ -105,7 +105,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             self._stack.callback(self._forget)
             scheduler = ensure(folder, days=ENDING_DAYS)
         # A folder that the next run removes if this process is killed.
-        scratch = self._stack.enter_context(dask_folder())
+        scratch = self._stack.enter_context(server_folder())
         silence()
         with translated_errors(), quiet_servers(scratch):
             self._cluster = self._make(security(scheduler))

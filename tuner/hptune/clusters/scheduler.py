@@ -27,8 +27,8 @@ from ..worker.addresses import holds_address
 from ..worker.dask.connection_limit import limit_connections
 from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
-from ..worker.health import announce
-from ..worker.private_folder import dask_folder
+from ..worker.health import announce, health_folder
+from ..worker.private_folder import server_folder
 
 _STUDY = "hptune-"
 """Prefix of the names of studies' clients."""
@@ -136,7 +136,9 @@ def serve(
     opened: Callable[[str], None],
     notify: Callable[[str], None] | None = None,
 ) -> None:
-    """Run a scheduler until SIGINT or SIGTERM; a second signal ends the process at once.
+    """Run a scheduler until SIGINT, SIGTERM or SIGHUP; a second one ends the process at once.
+
+    A second SIGHUP does not: a closed terminal sends two.
 
     Args:
         host: The interface to listen on, as an address or a name.
@@ -152,7 +154,7 @@ def serve(
     """
     silence()
 
-    async def run(folder: Path) -> None:
+    async def run(health: Path) -> None:
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -163,6 +165,8 @@ def serve(
 
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, end)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            loop.add_signal_handler(signal.SIGHUP, over.set)
         scheduler = await _listening(host, port, identity)
         limit_connections(scheduler)
         # Dask would remove the file at its end, even if another scheduler has replaced it.
@@ -170,7 +174,7 @@ def serve(
         try:
             if scheduler_file is not None:
                 _write(scheduler_file, announced)
-            announce(folder, scheduler.http_server.port)
+            announce(health, scheduler.http_server.port)
             opened(scheduler.address)
             if notify is not None:
                 scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")
@@ -185,11 +189,12 @@ def serve(
                         scheduler_file.unlink()
 
     with (
-        dask_folder() as scratch,
+        server_folder() as scratch,
+        health_folder() as health,
         dask.config.set({SCRATCH: str(scratch), **HTTP_SETTINGS}),
         _refusals_to(notify) if notify else contextlib.nullcontext(),
     ):
-        asyncio.run(run(scratch))
+        asyncio.run(run(health))
 
 
 def check_file(file: Path) -> None:

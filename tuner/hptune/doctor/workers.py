@@ -23,7 +23,7 @@ from ..text import plural, some
 from ..worker import devices
 from ..worker.addresses import outward
 from ..worker.dask.offer import granted_by
-from ..worker.private_folder import dask_folder
+from ..worker.private_folder import server_folder
 from .findings import Finding, Status, Subject, failed, passed, warned
 from .storage import folder_for
 
@@ -74,7 +74,7 @@ def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:
         there = ExistingScheduler(subject.connect, certs=subject.certs, insecure=subject.insecure)
         client = connect(there.address, name="hptune-doctor", identity=there.identity())
         return stack.enter_context(client)
-    cluster = stack.enter_context(own_cluster([(0,)], (), stack.enter_context(dask_folder())))
+    cluster = stack.enter_context(own_cluster([(0,)], (), stack.enter_context(server_folder())))
     return stack.enter_context(Client(cluster))
 
 

@@ -26,7 +26,7 @@ from ..worker.dask.encryption import security
 from ..worker.dask.worker_server import WorkerOrder, WorkerServer, cause_of
 from ..worker.forkserver.channel import Channel
 from ..worker.gpus.machine import GIVEN
-from ..worker.private_folder import dask_folder
+from ..worker.private_folder import server_folder
 from .dask_client import tried
 
 _CLOSE_SECONDS = 5.0
@@ -58,7 +58,7 @@ def own_client(
     """
     with contextlib.ExitStack() as stack:
         with _interrupts_held_back():
-            scratch = stack.enter_context(dask_folder(folder))
+            scratch = stack.enter_context(server_folder(folder))
             cluster = stack.enter_context(own_cluster(cores, gpus, scratch))
             try:
                 client = Client(cluster, set_as_default=False)

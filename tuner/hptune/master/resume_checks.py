@@ -233,7 +233,7 @@ def check_room(settings: StudySettings, added: int, past: Past) -> None:
 
 
 def _check_totals(settings: StudySettings, past: Past) -> None:
-    """Refuse a new total that is used up; an old one ends the run as it did before."""
+    """Refuse a new total that is used up; with an old one, nothing is done."""
     have, budget = past.suggested, settings.device_budget
     seconds, most = past.engine.active_seconds, settings.timeout_seconds
     used = past.engine.device_hours(budget.device) if budget else 0.0

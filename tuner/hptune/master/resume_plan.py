@@ -212,7 +212,8 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     """
     ended, settings = past.facts["ended"], request.asked.settings
     trials = past.trials
-    if ended is None or not all(trial.state.is_final for trial in trials):
+    is_over = _is_used_up(settings, past) and settings.trials == request.stored.trials
+    if ended is None or not (is_over or all(trial.state.is_final for trial in trials)):
         return None
     able_to_retry = past.engine.able_to_retry
     if request.accept_space or (request.retry_failed and able_to_retry):
@@ -230,6 +231,9 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return None
     known = [*_unread(settings, past), *known]
     finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
+    if is_over:
+        more = "--timeout" if finish.finish_reason is FinishReason.TIME_UP else "--budget"
+        return finish, [*known, f"nothing is done: {finish.reason}; a larger {more} asks for more"]
     again = "; --retry-failed runs failed trials again" if able_to_retry else ""
     if finish.finish_reason is FinishReason.EXHAUSTED:
         more = "--epochs asks for longer trainings, --accept-space for a changed search space"
@@ -243,6 +247,18 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return None
     more = f"a larger --trials or --epochs, or --try, asks for more{again}"
     return finish, [*known, f"nothing is left to do: {searched} of {total} trials are over; {more}"]
+
+
+def _is_used_up(settings: StudySettings, past: Past) -> bool:
+    """Return whether the last run ended because a total was used up that still is."""
+    limit, budget = settings.timeout_seconds or 0, settings.device_budget
+    match (past.facts["ended"] or {}).get("finish_reason"):
+        case FinishReason.TIME_UP:
+            return 0 < limit <= past.engine.active_seconds
+        case FinishReason.BUDGET_SPENT if budget is not None:
+            return past.engine.device_hours(budget.device) >= budget.hours
+        case _:
+            return False
 
 
 def _unread(settings: StudySettings, past: Past) -> list[str]:

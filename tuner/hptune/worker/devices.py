@@ -18,6 +18,7 @@ from .gpus.machine import Gpus
 from .gpus.vendor import number, read
 from .monitoring.cgroups import control_groups
 from .monitoring.memory import free_bytes, total_bytes
+from .process_ids import seconds_since_first
 
 NODES = Path("/sys/devices/system/node")
 
@@ -174,9 +175,11 @@ def set_walltime(seconds: float | None) -> None:
             system says.
     """
     if seconds is None and not os.environ.get(_ENDS_AT):
-        end, known = ends_at(), (os.environ.get(name, "") for name in _WALLTIMES)
-        length = next((float(text) for text in known if text.isdecimal()), None)
-        seconds = length if end is None else end - time.time()
+        end, known = ends_at(), ((name, os.environ.get(name, "")) for name in _WALLTIMES)
+        for name, text in known if end is None else ():
+            if text.isdecimal():  # a job may have done much before its worker begins
+                end = time.time() - seconds_since_first(f"{name}={text}") + int(text)
+        seconds = None if end is None else end - time.time()
     if seconds is not None:
         os.environ[_ENDS_AT] = f"{time.time() + seconds:.0f}"
         os.environ[_NOTICE] = f"{notice_seconds(seconds):.0f}"

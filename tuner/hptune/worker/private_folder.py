@@ -22,9 +22,9 @@ _NAMELESS_SECONDS = 3_600.0
 
 
 @contextlib.contextmanager
-def dask_folder(parent: str | None = None) -> Iterator[Path]:
-    """Create a folder for Dask's files as `create_folder` does, and remove it in the end."""
-    folder = create_folder(parent, prefix=f"dask-{NAME}")
+def server_folder(parent: str | None = None, *, prefix: str = f"dask-{NAME}") -> Iterator[Path]:
+    """Create a folder for a server's files as `create_folder` does, and remove it in the end."""
+    folder = create_folder(parent, prefix=prefix)
     try:
         yield folder
     finally:

@@ -38,6 +38,22 @@ def began(pid: int) -> str:
     return "" if not fields or fields[0] in "ZX" else fields[19]
 
 
+def seconds_since_first(variable: str) -> float:
+    """Return the age of the oldest of this process and those above it that were begun with it.
+
+    Args:
+        variable: An environment variable with its value, NAME=VALUE.
+    """
+    first, each = "", os.getpid()
+    with contextlib.suppress(OSError):  # of another user
+        while each and variable.encode() in Path(f"/proc/{each}/environ").read_bytes().split(b"\0"):
+            first, each = began(each), parent_of(each) or 0
+    if not first:
+        return 0.0
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    return max(0.0, up - int(first) / os.sysconf("SC_CLK_TCK"))
+
+
 def place() -> str:
     """Return where process ids mean the same: the running kernel, and the container.
 

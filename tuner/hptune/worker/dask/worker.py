@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import signal
 import threading
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ from ...security.handshake import identity_for, why_refused
 from ...text import duration, moment
 from .. import devices
 from ..addresses import address_of, has_ended, is_over, reach
-from ..health import announce
-from ..private_folder import dask_folder
+from ..health import announce, health_folder
+from ..private_folder import server_folder
 from .connection_limit import limit_connections
 from .dask_settings import DASK_SETTINGS, silence
 from .encryption import security
@@ -63,6 +65,8 @@ end of a job by the last two."""
 _OTHERS_SECONDS = 5.0
 """Seconds for other studies to ask for a worker that one has refused because of its versions."""
 
+_SILENT = "it has not answered yet"
+
 _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
 
@@ -91,8 +95,12 @@ def join(
     """
     silence()
     devices.set_walltime(options.walltime_seconds)
-    with dask.config.set(DASK_SETTINGS), dask_folder(options.local_directory) as scratch:
-        asyncio.run(_Joining(options, offer, say, scratch, is_quiet=is_quiet).run())
+    with (
+        dask.config.set(DASK_SETTINGS),
+        server_folder(options.local_directory) as scratch,
+        health_folder() as health,
+    ):
+        asyncio.run(_Joining(options, offer, say, scratch, health, is_quiet=is_quiet).run())
 
 
 class _Worker(Worker):
@@ -148,18 +156,19 @@ class _Joining:
         offer: Offer,
         say: Callable[[str], None],
         scratch: Path,
+        health: Path,
         *,
         is_quiet: bool,
     ) -> None:
         self._options = options
         self._offer = offer
-        self._scratch = scratch
+        self._scratch, self._health = scratch, health
         self._say = say
         self._say_of_trials = (lambda _: None) if is_quiet else say
         self._is_joined = False
         self._joined_lock = threading.Lock()
         self._refusal = ""
-        self._unreached = ""
+        self._unreached = self._told = ""
         self._why = ""
         self._is_signalled = False
         self._leave = asyncio.Event()
@@ -180,7 +189,7 @@ class _Joining:
             if worker.is_useless.is_set():
                 await worker.close()
                 raise StudyError("no study here can use this worker; the reason is above.")
-            announce(self._scratch, None)
+            announce(self._health, None)
             await self._left(worker)
             self._is_joined = False
         self._say("left")
@@ -226,8 +235,8 @@ class _Joining:
     async def _joined(self) -> _Worker | None:
         """Return a worker that a scheduler accepted; None on a signal before that."""
         seconds = self._options.death_timeout_seconds
-        deadline = None if seconds is None else time.monotonic() + seconds
-        told, needed_at = "", time.monotonic()
+        needed_at = time.monotonic()
+        deadline, self._told = needed_at + (math.inf if seconds is None else seconds), ""
         while not self._leave.is_set():
             if not is_over(self._options.scheduler):
                 needed_at = time.monotonic()
@@ -235,15 +244,36 @@ class _Joining:
                 self._say("no study needs this worker now")
                 return None
             address = address_of(self._options.scheduler)
-            if address and (worker := await self._started(address)):
+            if address and (worker := await self._answered(address, deadline)):
                 return worker
-            if (waiting := self._waiting_text(address)) != told:
-                self._say(waiting)
-                told = waiting
-            if deadline is not None and time.monotonic() > deadline:
+            if self._leave.is_set():
+                break
+            self._say_waiting(address)
+            if time.monotonic() > deadline:
                 raise StudyError(self._refusal or self._late_text(address, seconds or 0.0))
             await _first(self._leave.wait(), asyncio.sleep(_POLL_SECONDS))
         return None
+
+    async def _answered(self, address: str, deadline: float) -> _Worker | None:
+        """Return a worker that the scheduler accepted; None if it has not, or on a signal."""
+        starting = asyncio.ensure_future(self._started(address))
+        leaving = asyncio.ensure_future(self._leave.wait())
+        either = {starting, leaving}
+        await asyncio.wait(either, timeout=_REACH_SECONDS, return_when=FIRST_COMPLETED)
+        if not starting.done() and not leaving.done():
+            self._unreached = _SILENT
+            self._say_waiting(address)
+            left = max(0.0, deadline - time.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=FIRST_COMPLETED)
+        leaving.cancel()
+        starting.cancel()
+        await asyncio.wait({starting})
+        return None if starting.cancelled() else starting.result()
+
+    def _say_waiting(self, address: str) -> None:
+        if (waiting := self._waiting_text(address)) != self._told:
+            self._say(waiting)
+            self._told = waiting
 
     def _waiting_text(self, address: str) -> str:
         scheduler = self._options.scheduler
@@ -304,6 +334,9 @@ class _Joining:
         )
         try:
             await worker
+        except asyncio.CancelledError:
+            await worker.close()
+            raise
         except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
             if isinstance(error, OSError) or isinstance(cause, OSError):
@@ -314,7 +347,7 @@ class _Joining:
                 return None
             raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
         limit_connections(worker)
-        announce(self._scratch, worker.http_server.port)  # type: ignore[attr-defined]  # Dask's
+        announce(self._health, worker.http_server.port)  # type: ignore[attr-defined]  # Dask's
         return worker
 
     def _identity(self, address: str) -> Identity | None:
@@ -347,7 +380,7 @@ async def _first(*awaited: Awaitable[object]) -> None:
     """Wait for the first of these, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
