@@ -7,7 +7,7 @@ import pytest
 from engine_driver import FIRST, EngineDriver, returned
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from hptune.core.budget import Device, DeviceBudget
-from hptune.core.messages import Ask, Finish, FinishReason, Stop, Tell
+from hptune.core.messages import Ask, Finish, FinishReason, Stop, StopRequested, Tell
 from hptune.core.pruner import PrunerSettings
 from hptune.core.resources import Capacity, Resources
 from hptune.core.trial import TrialState
@@ -129,8 +129,8 @@ def test_a_budget_is_spent_by_time_alone(driver: EngineDriver) -> None:
     assert driver.engine.overspent(driver.at + 99 * HOUR) is None  # nothing runs yet
     driver.started(FIRST)
     assert driver.engine.overspent(driver.at + 1.9 * HOUR) is None
-    finish = driver.engine.overspent(driver.at + 2.0 * HOUR)
-    assert finish == Finish(FinishReason.BUDGET_SPENT, "the budget of 4 core hours is spent")
+    at, reason = driver.at + 2.0 * HOUR, "the budget of 4 core hours is spent"
+    assert driver.engine.overspent(at) == StopRequested(at, FinishReason.BUDGET_SPENT, reason)
 
 
 def test_the_time_between_two_masters_is_paid_by_nobody(driver: EngineDriver) -> None:

@@ -147,9 +147,7 @@ class FollowedStudy:
         if limit and self.engine.active_seconds + (now - self.at) >= limit:
             reason = f"the time limit of {duration(limit)} is reached"
             return StopRequested(now, FinishReason.TIME_UP, reason)
-        if (finish := self.engine.overspent(now)) is not None:
-            return StopRequested(now, finish.finish_reason, finish.reason)
-        return None
+        return self.engine.overspent(now)
 
     # --- the ledger -------------------------------------------------------------------------
 

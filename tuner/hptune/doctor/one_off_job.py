@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hptune_jobqueue.commands import Job, JobState, Slurm
@@ -15,6 +14,8 @@ from hptune_jobqueue.errors import NotStartedError, SlurmUnavailableError, Submi
 from hptune_jobqueue.job_kinds import JobKind
 from hptune_jobqueue.job_records import UNSHOWN_SECONDS
 from hptune_jobqueue.script import with_command
+
+from ..worker.process_ids import ignored
 
 LONGEST_SECONDS = 600
 """The walltime of such a job at most, so that Slurm finds a gap for it."""
@@ -86,23 +87,10 @@ def _end(slurm: Slurm, name: str, ids: Sequence[str]) -> None:
         return [job.id for job in slurm.jobs([name]) if job.state is not JobState.OVER]
 
     with contextlib.suppress(SlurmUnavailableError):
-        with _undisturbed():
+        with ignored(signal.SIGINT):
             found = left()
             slurm.cancel([*{*ids, *found}])
         deadline = time.monotonic() + _GONE_SECONDS
         while found and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             found = left()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C, here and in the commands that are started meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -33,6 +33,7 @@ from ..errors import StudyError
 from ..worker.addresses import outward
 from ..worker.joblib_worker import MASTERS_SIGNALS, serve
 from ..worker.orders import AttemptOrder, ProcessOrder, StopOrder
+from ..worker.process_ids import ignored
 from .base import EventQueue, Executor, RunContext
 
 _ON_THIS_MACHINE = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend")
@@ -52,13 +53,8 @@ def _start_tracker() -> None:
     """
     from joblib.externals.loky.backend import resource_tracker
 
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
-    try:
+    with ignored(signal.SIGHUP):
         resource_tracker.ensure_running()
-    finally:
-        if is_main:
-            signal.signal(signal.SIGHUP, before)
 
 
 class JoblibExecutor(Executor):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from ..core.clock import Clock
-from ..core.messages import Event, Finish, FinishReason, StopRequested
+from ..core.messages import Event, FinishReason, StopRequested
 from ..storage.lock import MasterLock
 from ..text import duration
 
@@ -40,7 +40,7 @@ class StopRequests:
         timeout_seconds: How long masters may work on the study in all; None for no limit.
         worked_seconds: How long masters, this one included, have worked on it until now.
         users: Returns the answers to users' requests since its last call, at this time.
-        overspent: Returns how the study finishes if its budget is spent at this time, else None.
+        overspent: Returns the request to stop if the budget is spent at this time, else None.
         may_stop: Returns whether to stop now for this signal. Called again and again until it is
             true, and need not return; until then further signals have no effect.
         poll_seconds: Returns how long to wait between two calls of `users`.
@@ -54,7 +54,7 @@ class StopRequests:
         timeout_seconds: float | None,
         worked_seconds: float,
         users: Callable[[float], Sequence[Event]] = lambda _: (),
-        overspent: Callable[[float], Finish | None] = lambda _: None,
+        overspent: Callable[[float], StopRequested | None] = lambda _: None,
         may_stop: Callable[[int], bool] | None = None,
         poll_seconds: Callable[[], float] = lambda: STOP_POLL_SECONDS,
     ) -> None:
@@ -100,9 +100,7 @@ class StopRequests:
             return StopRequested(now, FinishReason.INTERRUPTED, reason)
         if self._end is not None and now >= self._end:
             return StopRequested(now, FinishReason.TIME_UP, self._limit)
-        if (finish := self._overspent(now)) is not None:
-            return StopRequested(now, finish.finish_reason, finish.reason)
-        return None
+        return self._overspent(now)
 
     @contextlib.contextmanager
     def from_signals(

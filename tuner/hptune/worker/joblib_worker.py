@@ -18,6 +18,7 @@ from ..core.messages import Event
 from ..user_code.source import ObjectiveSource
 from . import devices
 from .orders import AttemptOrder, StopOrder
+from .process_ids import ignored
 from .runner import AttemptRunner
 
 ORPHANED_SECONDS = 1.0
@@ -48,7 +49,10 @@ def serve(
         fork_server_address: A fork server on this machine that may be used; None if there is none.
         master_pid: The master's process, which is the parent of a process of loky's.
     """
-    with _connected(address, key, master_pid) as connection, _interrupts_ignored():
+    with _connected(address, key, master_pid) as connection, ignored(*MASTERS_SIGNALS):
+        # A process of loky's starts with them blocked; what this worker starts must not.
+        if threading.current_thread() is threading.main_thread():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, MASTERS_SIGNALS)
         lock = threading.Lock()
 
         def send(event: Event) -> None:
@@ -89,22 +93,6 @@ def _connected(
     except (EOFError, OSError):
         _end_if_orphaned(master_pid)
         raise
-
-
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C and the end of the terminal, to which only the master reacts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in MASTERS_SIGNALS}
-    # A process of loky's starts with them blocked; what this worker starts must not.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, MASTERS_SIGNALS)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _end_if_orphaned(master_pid: int) -> None:

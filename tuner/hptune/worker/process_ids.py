@@ -1,4 +1,4 @@
-"""Processes: their names and parents, when they began, and the trial that they are of."""
+"""Processes: their names and parents, when they began, their trial, and what they ignore."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import LINUX_ONLY, UsageError
@@ -116,3 +118,15 @@ def adopt_orphans() -> None:
 
 def _prctl(option: int, value: int | bytes) -> None:
     ctypes.CDLL(None).prctl(option, value)
+
+
+@contextlib.contextmanager
+def ignored(*signals: signal.Signals) -> Iterator[None]:
+    """Ignore signals, here and in what is started meanwhile; only in the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in signals if is_main}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -542,12 +542,12 @@ class Engine:
         """The full training of a trial in epochs, by the last master; None if unknown."""
         return self._lifecycle.config.pruner.epochs
 
-    def overspent(self, at: float) -> Finish | None:
-        """Return how the study ends if its budget is spent at a time; None if it is not."""
-        if self._is_closed or self._stop_reason is not None:
+    def overspent(self, at: float) -> StopRequested | None:
+        """Return the request to stop if the budget is spent at a time; None if it is not."""
+        budget, stops = self._dispatch.budget, self._is_closed or self._stop_reason is not None
+        if stops or not budget.is_over(max(0.0, at - self._latest_at)):
             return None
-        budget = self._dispatch.budget
-        return budget.finish if budget.is_over(max(0.0, at - self._latest_at)) else None
+        return StopRequested(at, budget.finish.finish_reason, budget.finish.reason)
 
     def device_hours(self, device: Device) -> float:
         """Return how many hours of a device attempts have held."""
