@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hptune.core.space.space import FloatParameter, IntParameter, Scale, SearchS
 from hptune.core.trial import Direction, Params, Trial, TrialState
 from hptune.samplers.common.encoding import Encoding
 from hptune.samplers.common.observations import History, Tier
+from hptune.samplers.gp.gaussian_process import Kernel, Posterior
 from hptune.samplers.gp.kernel_features import KernelFeatures
 from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.gp.surrogate import SurrogateFitter, comparable, standardised
@@ -192,6 +194,28 @@ def test_an_objective_that_a_stopped_trial_lacks_is_not_taken_from_another() -> 
         history.tell(Trial(number, {"x": number / 10}, "test", state, 0.5, extra_values=more))
     history.tell(Trial(3, {"x": 0.9}, "test", TrialState.PRUNED, 0.9))
     assert comparable(history.of_objective(1)).tolist() == [0.001, 0.003, 0.002, 0.002]
+
+
+def test_beside_a_diverged_training_a_new_best_trial_needs_no_new_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoding = Encoding(LINE)
+    history = History(encoding, directions=(Direction.MIN,))
+    fitter = SurrogateFitter(KernelFeatures(encoding))
+    fitted = []
+    mode = Posterior.mode
+
+    def counted(posterior: Posterior, starts: Sequence[Kernel], *, steps: int) -> Kernel:
+        fitted.append(steps)
+        return mode(posterior, starts, steps=steps)
+
+    monkeypatch.setattr(Posterior, "mode", counted)
+    for number, value in enumerate([1e9, *(1.0 + i % 7 for i in range(39)), 0.5]):
+        params: Params = {"x": number / 50}
+        history.tell(Trial(number, params, "test", TrialState.COMPLETE, value))
+        if number >= 39:  # with 40 trials and with 41, the kernel is that of the first 40
+            fitter.fit(history.observations())
+            assert len(fitted) == 4  # of 40, 20, 10 and 5 trials
 
 
 def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> None:

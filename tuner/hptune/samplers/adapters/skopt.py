@@ -15,7 +15,7 @@ from ..common.learning import LearningSampler
 from ..common.observations import Observations, Tier
 from ..common.one_thread import one_thread
 from ..common.untried import Keyed
-from ..gp.surrogate import comparable
+from ..gp.surrogate import comparable, limited
 
 _START = 10
 """Finished trials from which on the model is used, as in scikit-optimize."""
@@ -84,7 +84,7 @@ class SkoptSampler(LearningSampler):
         self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         measured, failed = seen.tiers < Tier.FAILED, seen.tiers == Tier.FAILED
-        known = np.clip(comparable(seen), -_LARGEST, _LARGEST)
+        known = np.clip(limited(comparable(seen)), -_LARGEST, _LARGEST)
         worst = np.full(seen.failed, known.max())
         running = np.vstack(
             [seen.rows[seen.tiers == Tier.UNFINISHED], self._encoding.rows(pending.values())]

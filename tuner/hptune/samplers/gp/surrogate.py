@@ -86,7 +86,7 @@ class SurrogateFitter:
         rows, losses, counts = seen.rows[over], comparable(seen), seen.counts[over]
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
-        targets = standardised(losses)
+        targets = standardised(limited(losses))
         kept = subset(losses, self.max_modelled)
         rows, targets = rows[kept], targets[kept]
         features = self._kernel_features.of_observed(rows)
@@ -110,6 +110,7 @@ class SurrogateFitter:
         The fit starts at the kernel of the first half of the observations. This is faster than
         the default start, and the result still depends only on the observations.
         """
+        # The losses without their limit, which changes with each new best one.
         data = b"".join(array.tobytes() for array in (rows, losses, counts))
         key = hashlib.blake2b(data).digest()
         if key in self._kernels:
@@ -118,7 +119,7 @@ class SurrogateFitter:
         posterior = Posterior(
             self._kernel_features.of_observed(rows[kept]),
             self._kernel_features.groups,
-            standardised(losses)[kept],
+            standardised(limited(losses))[kept],
             counts=counts[kept],
         )
         starts = starting_kernels(self._kernel_features.parameters)
@@ -158,7 +159,7 @@ def comparable(seen: Observations) -> Floats:
 
     The losses of PRUNED trials are of an earlier step, and these trials were stopped because they
     were poor: they count as no better than the median of the complete ones. FAILED trials have
-    none. Losses far beyond all others (`_FARTHEST`) count as the limit.
+    none.
     """
     over = seen.tiers < Tier.FAILED
     tiers = seen.tiers[over]
@@ -167,10 +168,10 @@ def comparable(seen: Observations) -> Floats:
     if len(complete):
         early = tiers == Tier.PRUNED
         losses[early] = np.maximum(losses[early], np.median(complete))
-    return _limited(losses)
+    return losses
 
 
-def _limited(losses: Floats) -> Floats:
+def limited(losses: Floats) -> Floats:
     """Return the losses; those far beyond all others (`_FARTHEST`) are the limit."""
     median = np.median(losses)
     distance = median - losses.min()
