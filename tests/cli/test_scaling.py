@@ -148,6 +148,10 @@ def test_a_study_measures_its_model_and_chooses_the_devices_of_each_trial(
     assert more.code == 0, more.err
     assert "measuring" not in more.err
     assert len(rows(study, "SELECT payload FROM events WHERE kind = 'SplitChosen'")) == 2
+    # Of other trials, they say nothing: two processes divide their cores.
+    other = hptune("resume", study, "--trials", "4", "--cpus-per-trial", "2", seconds=LONG)
+    assert other.code == 0, other.err
+    assert "measuring training steps on 1 and 2 processes" in other.err
 
 
 def check(result: Path, backend: str) -> None:

@@ -126,6 +126,7 @@ def _check_dispatch(dispatch: Dispatch, *, is_placing: bool, at: float) -> None:
     running = records.running.values()
     check_held(cluster_state, [rank for run in running for rank in _ranks(records, run)])
     waiting = [r.trial.number for r in records if r.trial.state is TrialState.WAITING]
+    assert waiting or not cluster_state.reserved, "workers are reserved for no trial"
     _check_queue(dispatch._waiting, waiting, cluster_state if is_placing else ClusterState(), at)
     if is_placing and dispatch._may_continue:
         assert dispatch._lifecycle.promotion(is_last=False) is None, "a paused trial could continue"

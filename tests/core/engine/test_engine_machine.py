@@ -477,7 +477,7 @@ class EngineMachine(RuleBasedStateMachine):
             for command in commands:
                 if isinstance(command, Tell):
                     states_told[command.trial.number] = command.trial.state
-        for trial in driver.engine.trials:
+        for trial in driver.engine.results:  # of one that trains on, that which it had
             lasts = trial.state.is_final or trial.state is TrialState.PAUSED
             expected = trial.state if lasts else TrialState.WAITING
             assert states_told[trial.number] in (expected, TrialState.RUNNING)

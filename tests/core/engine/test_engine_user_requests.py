@@ -69,6 +69,24 @@ def test_a_trial_that_waits_is_stopped_at_once_and_never_starts() -> None:
     assert driver.user(UserAction.STOP_TRIAL, trial=0) == []  # it is over
 
 
+def test_workers_are_not_kept_for_a_large_trial_that_was_stopped() -> None:
+    driver = EngineDriver()
+    driver.open()
+    driver.join(cores=2)
+
+    def fill() -> None:
+        while driver.ask is not None:
+            driver.suggest(resources=lambda number: Resources(cpus=2) if number == 2 else None)
+
+    fill()
+    while len(driver.running) == 2:  # until the other core is kept
+        driver.end(next(iter(driver.running)), returned(0.5))
+        fill()
+    driver.user(UserAction.STOP_TRIAL, trial=2)
+    driver.end(next(iter(driver.running)), returned(0.5))
+    assert driver.ask is not None
+
+
 def test_added_trials_run_next_and_count_towards_the_total() -> None:
     driver = EngineDriver()
     driver.open(3)

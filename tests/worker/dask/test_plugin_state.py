@@ -183,9 +183,15 @@ def test_an_orphan_stops_unless_it_may_outlive_its_master(
 
 def test_no_files_are_offered_to_a_master_that_cannot_be_reached() -> None:
     state = state_after(JOINS_REMOTELY, ORDERED_A, ORDERED_B, GRANTED_B)
-    assert state.cut_off() == (*ended(A, Halt.RELEASE.ending), Abandon(B))
+    stops = (Abandon(B), StopOrder(B, Halt.RELEASE))
+    assert state.cut_off() == (*ended(A, Halt.RELEASE.ending), *stops)
     assert state.attempts == [B]
-    assert state_after(JOINS, ORDERED_A, GRANTED_A).cut_off() == ()
+
+
+def test_ranks_do_not_wait_without_their_master_for_trials_that_outlive_it() -> None:
+    outlives = event("order", order(B, grace_seconds=600.0))
+    state = state_after(JOINS, ORDERED_A, outlives, GRANTED_A, GRANTED_B)
+    assert state.cut_off() == (StopOrder(A, Halt.RELEASE),)
 
 
 def test_the_end_of_an_attempt_follows_its_files() -> None:

@@ -120,7 +120,7 @@ def test_a_machine_that_fails_is_no_fault_of_the_configuration(error: Exception)
         named("XlaRuntimeError", "INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error"),
         named(
             "AcceleratorError",
-            "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+            "CUDA error: uncorrectable NVLink error detected during the execution",
             RuntimeError,
         ),
     ],

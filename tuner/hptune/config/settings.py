@@ -103,13 +103,10 @@ class StudySettings(StudyOptions):
         return replace(self, **{**changes, "options": kept})
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for the ledger, which has no passwords, but the Keras backend."""
-        backend = self.source.backend or os.environ.get("KERAS_BACKEND", "")
-        return {
-            **asdict(self),
-            "source": asdict(replace(self.source, backend=backend)),
-            "warm_start": [*map(without_passwords, self.warm_start)],
-        }
+        """Return plain values, for the ledger: without passwords, and with Keras's backend."""
+        plain = asdict(self)
+        plain["source"]["backend"] = self.source.backend or os.environ.get("KERAS_BACKEND", "")
+        return {**plain, "warm_start": [*map(without_passwords, self.warm_start)]}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from ..core.data_parallel import BatchRule
@@ -61,7 +62,9 @@ class ChosenSplit:
         return self._splitter(question)
 
     def measured(self, executor: Executor, requests: StopRequests) -> Sequence[Event]:
-        """Choose from now on, by the model's steps; they are measured unless an earlier run did.
+        """Choose from now on, by the model's steps.
+
+        They are measured unless an earlier run did so for such trials, on workers of such a kind.
 
         Args:
             executor: Open.
@@ -73,7 +76,7 @@ class ChosenSplit:
         settings, known = self._run.plan.settings, self._run.ledger.facts.get(_FACT)
         mode = Mode.STRONG if settings.batch_rule is BatchRule.GLOBAL else Mode.WEAK
         sizes, seen = TrialSizes.of(self._run.plan.layout.resources), list[Event]()
-        if known is None:
+        if known is None or known.get("of", self._of) != self._of:
             curve, seen = self._measure(mode, sizes, executor, requests)
         else:
             curve = ScalingCurve.from_json(known)
@@ -83,6 +86,13 @@ class ChosenSplit:
                 times, curve.device, sizes=sizes, learns=learns, note=self._note
             )
         return seen
+
+    @property
+    def _of(self) -> dict[str, object]:
+        """What is measured: what a trial holds, and on which workers."""
+        plan = self._run.plan
+        held = asdict(TrialSizes.of(plan.layout.resources))
+        return {"held": held, "on": [plan.settings.cluster, plan.settings.slurm]}
 
     def _measure(
         self, mode: Mode, sizes: TrialSizes, executor: Executor, requests: StopRequests
@@ -114,7 +124,7 @@ class ChosenSplit:
             scale=scale,
             note=self._note,
         )
-        measured = {} if curve is None else {_FACT: curve.to_json()}
+        measured = {} if curve is None else {_FACT: {**curve.to_json(), "of": self._of}}
         run.ledger.set_facts({**measured, "measuring": False})
         if curve is not None and not SplitTimes.of(curve, mode).seconds:
             why = curve.failures[0].reason if curve.failures else "the time was up"

@@ -125,8 +125,9 @@ class Dispatch:
         self.cluster_state.follow(worker)
 
     def withdrawn(self, number: int) -> None:
-        """Remove a trial that waited and was stopped."""
+        """Remove a trial that waited and was stopped, and for which workers may be reserved."""
         self._waiting.remove(number)
+        self._waiting.reserve(self.cluster_state, 0.0)
 
     def measured(self, event: Measured) -> None:
         """Observe what a running attempt has used so far."""

@@ -145,9 +145,8 @@ class PluginState:
         return self._end_waiting()
 
     def cut_off(self) -> Instructions:
-        """Note that the connection to the scheduler is lost."""
-        released = self._end_waiting()
-        return (*released, *(Abandon(name) for name in self.attempts if self._is_remote))
+        """Note that the connection to the scheduler is lost, and so the master of all attempts."""
+        return tuple(each for name in self.attempts for each in self.orphaned(name))
 
     def leave(self, reason: str) -> Instructions:
         """Leave the study, as the worker must."""

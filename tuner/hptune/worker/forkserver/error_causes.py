@@ -52,7 +52,7 @@ _OF_HOME = {
 }
 """Folders of the home directory where frameworks write, and the variable that moves each."""
 
-_GPU_FAILS = ("uncorrectable", "busy or unavailable", "GPU is lost")
+_GPU_FAILS = ("uncorrectable", "GPU is lost")
 """Words of CUDA on a GPU, or a link between GPUs, that fails; another attempt may get others."""
 
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
