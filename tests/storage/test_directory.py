@@ -220,6 +220,15 @@ def test_no_study(tmp_path: Path, place: str, found: str) -> None:
         StudyDirectory(tmp_path / place).open()
 
 
+def test_a_study_that_is_named_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    StudyDirectory.free("model").database.touch()
+    with pytest.raises(NoStudyError, match=r"Did you mean studies/model-1\?$"):
+        StudyDirectory(Path("model-1")).open()
+
+
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")

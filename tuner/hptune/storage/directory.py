@@ -354,7 +354,11 @@ class StudyDirectory:
                 whose.check(self._path, use)
                 return self
             if not exists(self._path):
-                found = "there is no such directory"
+                found, near = "there is no such directory", Path(_FOLDER, self._path.name)
+                if is_file(near / "study.db"):
+                    raise NoStudyError(
+                        f"there is no study in {self}: {found}. Did you mean {text.path(near)}?"
+                    )
             elif not is_folder(self._path):
                 raise NoStudyError(
                     f"there is no study in {self}: it is a file; name a study's directory"
