@@ -201,6 +201,8 @@ CALLS = """
         models = tuner.get_best_models(2)
         again = kt.Tuner(kt.oracles.RandomSearchOracle(max_trials=2), Model(), **settings)
         reloaded = [each.score for each in again.oracle.get_best_trials()]
+        fewer = kt.oracles.BayesianOptimizationOracle(max_trials=1)  # than the study has
+        kt.Tuner(fewer, Model(), **settings).search([1.0], verbose=0)
         tuner = kt.GridSearch(Failing(), max_trials=9, max_consecutive_failed_trials=9,
                               **{**settings, "project_name": "failing"})
         tuner.search([1.0], verbose=0)

@@ -308,8 +308,11 @@ class Tuner:
                 return super()._shown_command(command) if "--retry-failed" in command else command
 
         settings = {"quiet": is_quiet, **self._settings}
-        if self._exists():  # an oracle draws a seed if it is given none
-            settings.pop("seed", None)
+        if self._exists():
+            settings.pop("seed", None)  # an oracle draws one if it is given none
+            begun = sum(trial.confirms is None for trial in self.study.trials)
+            if settings.get("trials"):  # `hptune resume` may have asked for more
+                settings["trials"] = max(settings["trials"], begun)
         return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
 
     def _exists(self) -> bool:
