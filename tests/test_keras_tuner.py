@@ -132,7 +132,8 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
 CALLS = """
     import json
     import warnings
-    from hptune import UsageError
+    from pathlib import Path
+    from hptune import HptuneError, UsageError
     from hptune import keras_tuner as kt
     from hptune.keras_tuner import _hyperband
 
@@ -152,6 +153,11 @@ CALLS = """
         def build(self, hp):
             units = super().build(hp)
             return units if units < 5 else 1 / 0
+
+    class NeverAgain(Model):
+        def fit(self, hp, model, x, **kwargs):
+            Path("begun").touch(exist_ok=False)
+            return 1.0
 
     class Own(kt.RandomSearch):
         def run_trial(self, trial): ...
@@ -194,13 +200,20 @@ CALLS = """
         value = tuner.study.best_trial.value
         models = tuner.get_best_models(2)
         again = kt.Tuner(kt.oracles.RandomSearchOracle(max_trials=2), Model(), **settings)
-        again.reload()
         reloaded = [each.score for each in again.oracle.get_best_trials()]
+        fewer = kt.oracles.BayesianOptimizationOracle(max_trials=1)  # than the study has
+        kt.Tuner(fewer, Model(), **settings).search([1.0], verbose=0)
         tuner = kt.GridSearch(Failing(), max_trials=9, max_consecutive_failed_trials=9,
                               **{**settings, "project_name": "failing"})
         tuner.search([1.0], verbose=0)
         states = [str(trial.state) for trial in tuner.study.trials]
-        left = states.count("FAILED"), tuner.oracle.remaining_trials()
+        left = states.count("FAILED"), tuner.remaining_trials
+        try:
+            fails = {**settings, "project_name": "never", "trials": 5}
+            kt.GridSearch(NeverAgain(), max_trials=9, **fails).search([1.0])
+        except HptuneError as error:
+            never = kt.GridSearch(Model(), max_trials=9, **fails)
+            left += error.message, never.remaining_trials + len(never.study.trials)
         grid = kt.GridSearch(More(), max_trials=3, overwrite=True, **settings)
         grid.search([1.0], [2.0], [3.0], verbose=0)
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
@@ -228,7 +241,10 @@ def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
     assert (mean, is_reloaded) == (2.0, True), "of three trainings, which add 1, 2 and 3"
     assert found == [[1, 7.0], [2, 8.0], [3, 9.0]], "the second search has replaced the first"
-    assert left == [5, 0], "none of the nine is left, as in KerasTuner, which counts failed ones"
+    failed, none_left, error, in_all = left
+    assert (failed, none_left) == (5, 0), "as in KerasTuner, which counts failed trials"
+    assert "`Tuner(..., project_name='never', retry_failed=True).search(...)`" in error
+    assert in_all == 5, "as the settings say, which come before the script"
 
 
 AFTER_SEARCH = """

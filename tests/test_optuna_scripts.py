@@ -365,3 +365,32 @@ def test_a_database_of_optuna_is_named_and_kept(monkeypatch: pytest.MonkeyPatch)
     assert len(warnings) == 1
     assert "old.db is neither read nor written; study.enqueue_trial runs" in warnings[0]
     assert Path("old.db").read_bytes() == before
+
+
+def test_a_failed_trial_that_begins_again_is_read_again() -> None:
+    study = hptune.optuna.create_study(storage="sqlite:///results.db", study_name="mine")
+    study.optimize(lambda trial: 1 / 0 * square(trial), n_trials=1, catch=ZeroDivisionError)
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL]
+    again = hptune.open_study("results.studies/mine", retry_failed=True)
+    states = [study.trials[0].state]
+    again.ask().tell(value=0.5)
+    assert [*states, study.trials[0].state] == [TrialState.WAITING, TrialState.COMPLETE]
+    assert study.best_value == 0.5
+
+
+def test_a_study_of_another_metric_is_continued() -> None:
+    space = {"x": hptune.Float(-10.0, 10.0)}
+    other = hptune.open_study("results.studies/mine", space, "loss:min", trials=1)
+    with other.ask() as trial:
+        trial.report(1, loss=0.5, size=9.0)
+    study = hptune.optuna.load_study(storage="sqlite:///results.db")
+
+    def reporting(trial: Any) -> float:
+        trial.report(square(trial), 0)
+        return square(trial)
+
+    study.optimize(reporting, n_trials=1)
+    first, last = study.trials
+    assert first.intermediate_values == {0: 0.5}
+    assert last.intermediate_values == {0: last.value}
+    assert {each.metric for each in other.session.reader.reports(1)} == {"loss"}

@@ -162,6 +162,14 @@ def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None
     assert study.tags == ()
 
 
+def test_resume_asks_for_no_more_trials_of_a_grid_that_is_over(cli: InProcess) -> None:
+    opened = hptune.open_study(cli.study(), {"b": hptune.Boolean()}, "loss:min", search="grid")
+    for each in opened.trials_to_run():
+        each.tell(loss=1.0)
+    ended = cli("resume", cli.study(), "--trials", "3")
+    assert ended.out.endswith("all 2 configurations of the search space were tried\n")
+
+
 def test_stop_ends_it_for_programs_and_resume_continues(cli: InProcess, study: Study) -> None:
     cli("ask", "s")
     assert "programs that have its trials learn it at their next reports" in cli("stop", "s").out

@@ -195,18 +195,13 @@ def test_what_the_file_may_say_is_not_refused_before_it_is_read(
     refused(cli(*command, "x=1"), cli.directory, "2 processes takes a GPU", "--gpus-per-trial 0")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--prior", "y~normal(1,1)"], ["y is unknown", "has x"]),
-        (["--prior", "x~normal(1,1)"], ["--search grid tries every value and ignores priors"]),
-    ],
-)
-def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
-    cli: InProcess, arguments: list[str], words: list[str]
-) -> None:
+def test_with_a_prior_no_grid_is_chosen_which_ignores_it(cli: InProcess) -> None:
     model = cli.file("small.py", "def objective(hp, trial): return hp.Int('x', 1, 2)\n")
-    refused(cli("run", model, *LIGHT, *arguments), cli.directory, *words)
+    command = ("run", model, *LIGHT, "--prior")
+    refused(cli(*command, "y~normal(1,1)"), cli.directory, "y is unknown", "has x")
+    ended = cli(*command, "x~normal(1,1)")
+    assert ended.code == 0, ended.err
+    assert "--search auto takes bayesian" in ended.err
 
 
 @pytest.mark.parametrize(

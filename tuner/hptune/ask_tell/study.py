@@ -220,7 +220,9 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     session = Session(directory)
     open_session(session, changes)
     if (finish := session.finish) is not None:
-        return f"the study in {directory} is over: {finish.reason}; a larger --trials asks for more"
+        is_all = finish.finish_reason is FinishReason.EXHAUSTED
+        more = "" if is_all else "; a larger --trials asks for more"
+        return f"the study in {directory} is over: {finish.reason}{more}"
     return (
         f"the study in {directory} has no code that hptune could run. It is open: programs ask for "
         "its trials, by hptune.open_study in Python or by `hptune ask`"

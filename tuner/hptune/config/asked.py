@@ -78,7 +78,7 @@ def asked(
     _check_workers(found)
     for each in (found.sampler, found.pruner, found.cluster):
         _check_own_options(settings, each)
-    check_priors(settings, found.sampler)
+    _check_priors(settings, found.sampler)
     if goals is not None:
         check_methods(found, [goal.direction for goal in goals.objectives], epochs)
     else:  # only what the options say; `resolved` knows the rest
@@ -99,7 +99,7 @@ def check_methods(asked: Asked, directions: Sequence[Direction], epochs: int | N
     asked.pruner.check(own, directions=tuple(directions), epochs=epochs)
 
 
-def check_priors(settings: StudySettings, sampler: SamplerRow) -> None:
+def _check_priors(settings: StudySettings, sampler: SamplerRow) -> None:
     """Check that a search uses the priors that are given.
 
     Raises:

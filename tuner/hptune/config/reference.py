@@ -32,6 +32,8 @@ OPEN_STUDY = "hptune.open_study"
 """Stands for a function's name where programs ask for the trials."""
 SWEEPER = "hydra.sweeper"
 """Stands for a function's name where Hydra starts the study."""
+KERAS_TUNER = "keras_tuner.Tuner"
+"""Stands for a function's name where a script of KerasTuner starts the study."""
 SWEEPERS_STUDY = "hptune"
 """Name of the study's directory in the folder of a multirun."""
 MULTIRUN = "multirun.txt"
@@ -107,6 +109,8 @@ def resume_call(command: str, function: str = "...") -> str:
     "hptune.open_study('studies/a-1', trials=9)"
     >>> resume_call("hptune resume multirun/a/hptune --retry-failed", SWEEPER)
     '--multirun … hydra.sweep.dir=multirun/a hydra.sweeper.retry_failed=True'
+    >>> resume_call("hptune resume out/digits --retry-failed", KERAS_TUNER)
+    "Tuner(..., project_name='digits', retry_failed=True).search(...)"
     >>> resume_call("hptune resume studies/a-1 --retry-failed")
     "Tuner(..., directory='studies/a-1', resume=True, retry_failed=True).fit()"
     """
@@ -119,7 +123,7 @@ def resume_call(command: str, function: str = "...") -> str:
         return ""
     pairs = zip(flags, values, strict=True)
     given = [f"{_ARGUMENTS[flag]}={_python_value(value)}" for flag, value in pairs]
-    resumes = [] if function in (OPEN_STUDY, SWEEPER) else ["resume=True"]
+    resumes = [] if function in (OPEN_STUDY, SWEEPER, KERAS_TUNER) else ["resume=True"]
     return _call(function, words[0], [*given, *resumes, *switches])
 
 
@@ -130,6 +134,9 @@ def _call(function: str, directory: str, given: Sequence[str]) -> str:
         is_usual = path.name == SWEEPERS_STUDY
         where = f"hydra.sweep.dir={path.parent}" if is_usual else f"{SWEEPER}.directory={path}"
         return " ".join(("--multirun …", where, *(f"{SWEEPER}.{each}" for each in given)))
+    if function == KERAS_TUNER:
+        given = ["...", f"project_name={Path(directory).name!r}", *given]
+        return f"Tuner({', '.join(given)}).search(...)"
     if function == OPEN_STUDY:
         return f"{OPEN_STUDY}({', '.join((repr(directory), *given))})"
     return f"Tuner({', '.join((function, f'directory={directory!r}', *given))}).fit()"

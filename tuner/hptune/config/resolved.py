@@ -18,7 +18,7 @@ from ..registry import shown_name
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO, SAMPLERS, listed
 from ..user_code.source import OF_EACH_TRIAL, Found, SourceKind
-from .asked import Asked, check_methods, check_priors
+from .asked import Asked, check_methods
 from .objectives import resolve_goals
 from .parallel_trials import check_splits
 from .plugins import made
@@ -140,9 +140,6 @@ def with_search(found: Resolved, *, at_once: int) -> tuple[Asked, list[str]]:
     Args:
         found: What settings and code say.
         at_once: How many trials can run at once.
-
-    Raises:
-        UsageError: That search ignores what was given.
     """
     asked, settings = found.asked, found.asked.settings
     if settings.search != AUTO:
@@ -151,10 +148,10 @@ def with_search(found: Resolved, *, at_once: int) -> tuple[Asked, list[str]]:
         found.space,
         trials=settings.budget_trials,
         parallel_trials=at_once,
-        is_complete=found.code.is_complete,
+        # The grid ignores priors.
+        is_complete=found.code.is_complete and not settings.priors,
     )
     sampler = SAMPLERS.built_in[choice.search]
-    check_priors(settings, sampler)
     settings = replace(
         settings,
         search=choice.search,

@@ -68,7 +68,7 @@ class Tuner:
     continued, unless `overwrite` is True.
 
     Attributes:
-        oracle: The oracle; after `search`, it has the trials.
+        oracle: The oracle, which has the trials that are over.
         hypermodel: An object with `build(hp)`.
 
     Args:
@@ -120,6 +120,7 @@ class Tuner:
         given = {**settings, **script_settings}
         self._path = Path(given.pop("directory", self._path))
         self._settings = {**_settings_of(oracle, given), **given}
+        oracle.max_trials = given.get("trials", oracle.max_trials)
         unused = [name for name, value in _IGNORED.items() if getattr(oracle, name, value) != value]
         unused += ["distribution_strategy"] if distribution_strategy is not None else []
         if unused:
@@ -128,6 +129,8 @@ class Tuner:
         if overwrite:
             _remove_study(self._path)
         self._tuner()  # a wrong setting is told here
+        if self._exists():
+            self.reload()
 
     if not TYPE_CHECKING:  # type checkers know the attributes
 
@@ -143,6 +146,12 @@ class Tuner:
     def project_dir(self) -> str:
         """The study's directory."""
         return str(self._path)
+
+    @property
+    def remaining_trials(self) -> int | None:
+        """How many trials the study has yet to begin; None if their number is open."""
+        remaining: int | None = self.oracle.remaining_trials()
+        return remaining and max(0, remaining)  # `hptune resume` may have asked for more
 
     @property
     def study(self) -> Study:
@@ -187,7 +196,7 @@ class Tuner:
         self.reload()
 
     def reload(self) -> None:
-        """Let the oracle have the trials of the study that exists, as after `search`.
+        """Let the oracle have the trials of the study as it is now.
 
         Raises:
             NoStudyError: There is none.
@@ -284,19 +293,32 @@ class Tuner:
         return configurations(self.study.view(), states=states)
 
     def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
-        from ..storage.directory import StudyDirectory
+        from ..config.reference import KERAS_TUNER
         from ..tuner import Tuner as HptuneTuner
 
         class TunerOfScript(HptuneTuner):
-            """Shows commands at the end of a run: a script of KerasTuner has no call to change."""
+            """Shows commands at the end of a run, which leave the script as it is.
+
+            Failed trials begin again with a script whose mistake was corrected.
+            """
+
+            _function = KERAS_TUNER
 
             def _shown_command(self, command: str) -> str:
-                return command
+                return super()._shown_command(command) if "--retry-failed" in command else command
 
         settings = {"quiet": is_quiet, **self._settings}
-        if StudyDirectory(self._path).has_ledger:  # an oracle draws a seed if it is given none
-            settings.pop("seed", None)
+        if self._exists():
+            settings.pop("seed", None)  # an oracle draws one if it is given none
+            begun = sum(trial.confirms is None for trial in self.study.trials)
+            if settings.get("trials"):  # `hptune resume` may have asked for more
+                settings["trials"] = max(settings["trials"], begun)
         return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
+
+    def _exists(self) -> bool:
+        from ..storage.directory import StudyDirectory
+
+        return StudyDirectory(self._path).has_ledger
 
     def _has_own_fit(self) -> bool:
         from ..user_code.search_arguments import has_own_fit

@@ -45,6 +45,7 @@ class Results(InMemoryStorage):
 
     Attributes:
         folder: Where attributes and distributions are.
+        reported: The metric that trials report.
     """
 
     get_best_trial = BaseStorage.get_best_trial  # from `get_all_trials`
@@ -55,9 +56,11 @@ class Results(InMemoryStorage):
             directions = [f"{each.direction.name}IMIZE" for each in goals.objectives]
             self.create_new_study([StudyDirection[each] for each in directions])
         self.folder = directory.path.absolute() / "optuna"
+        self.reported = VALUE if len(goals.objectives) > 1 else goals.goal.metric
         self._goals = goals
         self._reader = LedgerReader(directory)
         self._over: dict[int, FrozenTrial] = {}
+        self._failed: Trial | None = None  # one of `_over`
         self._declared: dict[str, Declared] = {}
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
@@ -98,6 +101,9 @@ class Results(InMemoryStorage):
         return copy.deepcopy(trials) if deepcopy else trials
 
     def _read(self, now: LedgerReader) -> list[FrozenTrial]:
+        if self._failed is not None and now.trial(self._failed.number) != self._failed:
+            self._failed = None  # all failed trials begin again together
+            self._over.clear()
         trials = []
         for number in itertools.count():
             if (frozen := self._over.get(number)) is None:
@@ -106,6 +112,8 @@ class Results(InMemoryStorage):
                 frozen = self._frozen(trial, now)
                 if trial.state.is_final and all(map(self.declared, trial.used)):
                     self._over[number] = frozen
+                    if trial.state is State.FAILED and trial.confirms is None:
+                        self._failed = trial
             trials.append(frozen)
         return trials
 
@@ -118,7 +126,7 @@ class Results(InMemoryStorage):
         attempts = now.attempts(trial.number)
         started = [each.started_at or each.placed_at for each in attempts]
         ended = [each.ended_at for each in attempts if each.ended_at and state.is_finished()]
-        steps = {each.step: each.value for each in now.reports(trial.number)}
+        reports = [each for each in now.reports(trial.number) if each.metric == self.reported]
         return FrozenTrial(
             number=trial.number,
             trial_id=trial.number,
@@ -131,7 +139,7 @@ class Results(InMemoryStorage):
             distributions={name: each.distribution for name, each in known.items()},
             user_attrs=_read(self.folder / str(trial.number)),
             system_attrs={},
-            intermediate_values={step - 1: value for step, value in steps.items()},
+            intermediate_values={each.step - 1: each.value for each in reports},
         )
 
 

@@ -17,7 +17,6 @@ from ..core.space.parameters import Parameter
 from ..errors import HptuneError, UsageError
 from .distributions import declared, enqueued
 from .missing import refused
-from .results import VALUE
 
 
 class RunningTrial(Trial):
@@ -103,7 +102,8 @@ class RunningTrial(Trial):
         self._steps.add(step)
         self._is_judged = math.isfinite(value)
         if self._is_judged:
-            self.asked.report(step + 1, **{VALUE: value})  # those of hptune begin at 1
+            metric = self.study.results.reported
+            self.asked.report(step + 1, **{metric: value})  # those of hptune begin at 1
 
     def should_prune(self) -> bool:
         """Return whether the trial is poor, or the study is stopped from outside."""
