@@ -488,11 +488,18 @@ def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy
         return ListedStudy(str(directory), None, error.message, is_starting)
 
 
-def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the directories of the studies in and below a folder, as `find_studies`."""
+def find_directories(
+    folder: str | os.PathLike[str], on_error: Callable[[OSError], object] | None = None
+) -> list[Path]:
+    """Return the directories of the studies in and below a folder, as `find_studies`.
+
+    Args:
+        folder: The folder.
+        on_error: Called for each folder that cannot be read, and so has no studies here.
+    """
     found: list[Path] = []
     top = whole_path(folder)
-    for name, folders, files in os.walk(top):
+    for name, folders, files in os.walk(top, onerror=on_error):
         path = Path(name)
         is_begun = "study.db" in files or ("lock" in files and living_owner(path) is not None)
         if is_begun or os.access(path / "jobs" / "master.sbatch", os.F_OK):
