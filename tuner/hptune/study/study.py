@@ -238,10 +238,12 @@ class Study(Reports, Exports):
         """
         self._directory.open(Use.RUN)
         files = StudyFiles(self._directory, self.goals)
-        path = files.model_path(number)
         of = files.best_number() if number is None else number
+        path = None if of is None else files.models().get(of)
         if of is None or path is None or not path.is_file():
             found = "no trial stored a model" if path is None else f"the trial stored {path}"
+            if path is None and number is not None:
+                found = f"trial {number} is none of the best, or stored none (see trial_model)"
             raise StudyError(f"{self._directory} has no Keras model: {found}")
         return self._load(path, of)
 
