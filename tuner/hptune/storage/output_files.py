@@ -101,7 +101,7 @@ def _has(path: Path, mark: bytes) -> bool:
 
 
 def _replace(path: Path, contents: bytes) -> None:
-    fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    fresh = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}")
     try:
         with fresh.open("xb") as file:  # it does not exist, so no link is followed
             if path.exists():
