@@ -464,23 +464,16 @@ def first_of(best: Sequence[Trial], directory: StudyDirectory) -> Trial:
 
 
 _FOLDERS_DEEP = 3
-"""How deep `find_studies` looks: below `studies`, and in folders of experiments."""
-
-
-def find_studies(
-    folder: str | os.PathLike[str], job_of: MasterJobOf = lambda _: None
-) -> list[ListedStudy]:
-    """Return the studies in and below a folder, at most three levels deep, by their names.
-
-    Args:
-        folder: The folder.
-        job_of: Asks Slurm for their masters.
-    """
-    return [listed(directory, job_of) for directory in find_directories(folder)]
+"""How deep `find_directories` looks: below `studies`, and in folders of experiments."""
 
 
 def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy:
-    """Return a study that was found, or why it cannot be read; arguments as of `find_studies`."""
+    """Return a study that was found, or why it cannot be read.
+
+    Args:
+        directory: Its directory.
+        job_of: Asks Slurm for its master.
+    """
     study = StudyDirectory(directory)
     try:
         return ListedStudy(str(directory), Study(study, _job_of=job_of).view())
@@ -493,7 +486,7 @@ def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy
 def find_directories(
     folder: str | os.PathLike[str], on_error: Callable[[OSError], object] | None = None
 ) -> list[Path]:
-    """Return the directories of the studies in and below a folder, as `find_studies`.
+    """Return the directories of the studies in and below a folder, at most three levels deep.
 
     Args:
         folder: The folder.
