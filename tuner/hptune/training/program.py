@@ -238,9 +238,8 @@ class _Reports:
         # Other lines may be JSON too: those of a log have texts.
         if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
             return
-        if any(step % 1 for step in steps[:1]):
-            return
-        if after is not None and not (steps and steps[0] > after):
+        is_known = after is not None and not (steps and steps[0] > after)
+        if is_known or any(step % 1 for step in steps[:1]):
             return
         metrics = as_metrics(found)
         with self._lock:
