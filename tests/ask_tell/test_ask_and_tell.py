@@ -229,6 +229,18 @@ def test_constraints_hold(path: Path) -> None:
     assert study.best_trial.number == 2
 
 
+def test_each_trial_of_the_front_has_its_files_in_best(path: Path) -> None:
+    study = hptune.open_study(path, SPACE, ["loss:min", "size:min"], search="random", trials=4)
+    for loss, size in ((1, 4), (2, 3), (3, 2), (2.5, 2)):
+        trial = study.ask()
+        (trial.checkpoint_dir / "weights").write_text(str(trial.number))
+        trial.tell(loss=loss, size=size)
+        front = {str(each.number) for each in study.best_trials}
+        assert {each.name for each in (path / "best").iterdir() if each.name.isdecimal()} == front
+        assert all((path / "best" / n / "checkpoint" / "weights").read_text() == n for n in front)
+    assert front == {"0", "1", "3"}
+
+
 def test_the_same_failure_of_the_first_trials_ends_the_study(path: Path) -> None:
     study = opened(path)
     for _ in range(3):

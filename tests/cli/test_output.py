@@ -58,6 +58,12 @@ def test_a_limit_on_the_size_of_files_is_named(cli: InProcess, study: Path) -> N
     assert "page.md cannot be written: File too large (see `ulimit -f`); name" in ended.err
 
 
+def test_a_name_as_long_as_a_file_may_have(cli: InProcess, study: Path) -> None:
+    name = f"{'表' * 83}.csv"
+    assert cli("export", study, "-o", cli.directory / name).code == 0
+    assert [each.name for each in cli.directory.glob("*表*")] == [name]
+
+
 def test_closed_streams_are_no_error_and_no_file_takes_their_place(study: Path) -> None:
     before = (study / "study.db").read_bytes()
     for command, *options in (("status",), ("export",), ("report", "-o", study / "report.md")):

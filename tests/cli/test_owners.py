@@ -16,7 +16,7 @@ import pytest
 from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
 from in_process import InProcess
-from other_users import give
+from other_users import as_user, give, open_folder
 from planted import plant_journal
 from stored_study import stored, typical
 
@@ -266,3 +266,17 @@ def test_a_colleague_reads_and_copies_a_study(cli: InProcess, study: Path) -> No
     give(study)
     assert Study(study).best_trial.number == 2
     assert "belongs to user nobody" in cli("note", study, "words").err
+
+
+def test_a_list_names_folders_that_cannot_be_read(cli: InProcess) -> None:
+    with open_folder() as folder:
+        typical(folder / "closed" / "study")
+        typical(folder / "open")
+        for path, mode in {"closed": 0o700, "open": 0o755, "open/study.db": 0o644}.items():
+            (folder / path).chmod(mode)
+        assert cli("list", folder).err == ""
+        with as_user():
+            ended = cli("list", folder)
+        assert "1 folder cannot be read, such as " in ended.err
+        assert str(folder / "closed") in ended.err
+        assert str(folder / "open") in ended.out

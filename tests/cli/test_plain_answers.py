@@ -70,6 +70,17 @@ def test_epochs_that_were_lowered_and_are_raised_again(cli: InProcess) -> None:
     assert f"6 epochs instead of 5: {stay} of theirs is kept\n" in ended.err
 
 
+def test_confirmed_trials_get_no_more_epochs(cli: InProcess) -> None:
+    cli.file("model.py", EPOCHS)
+    confirmed = ("--trials", "1", "--epochs", "1", "--confirm", "1", "--confirm-repeats", "1")
+    assert cli("run", "model.py", *LIGHT, *confirmed).code == 0
+    stay = "the 2 complete trials stay as they are (trained at most 1 epoch), as the repeats of"
+    assert (
+        f"2 epochs instead of 1: {stay} the best would not"
+        in cli("resume", "study", "--epochs", "2").err
+    )
+
+
 def test_a_resume_that_reads_for_long_says_how_far_it_is(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

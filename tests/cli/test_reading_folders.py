@@ -21,7 +21,7 @@ from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.results.listing import list_text
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.study.study import find_directories, find_studies, listed
+from hptune.study.study import find_directories, listed
 from in_process import InProcess
 from stored_study import stored, two_studies, typical
 
@@ -93,7 +93,7 @@ def test_two_objectives_fit_a_terminal(tmp_path: Path) -> None:
     metrics = {"val_accuracy": 0.88, "params": 1234.0, "auc": 0.9}
     ended = replace(trial(0, value=0.88, metrics=metrics), extra_values=(1234.0,))
     stored(tmp_path / "digits-1", [ended], goals=goals_to_json(goals))
-    studies = [replace(study, directory="studies/digits-1") for study in find_studies(tmp_path)]
+    studies = [replace(listed(tmp_path / "digits-1"), directory="studies/digits-1")]
     lines = list_text(studies, width=80).splitlines()
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines[1:]).split())
@@ -108,7 +108,7 @@ def test_a_best_trial_that_breaks_a_constraint_is_listed_so(tmp_path: Path) -> N
         goals=goals_to_json(goals),
     )
     said = "0.8800 val_accuracy (max), auc is 0.25, allowed is > 0.5"
-    assert said in list_text(find_studies(tmp_path))
+    assert said in list_text([listed(tmp_path / "digits-1")])
 
 
 def test_a_study_that_was_moved_is_listed_by_the_link_in_its_place(cli: InProcess) -> None:

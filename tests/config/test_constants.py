@@ -81,6 +81,7 @@ def test_energy_is_a_metric_of_any_code() -> None:
     [
         ({"OBJECTIVE": "quality"}, "name the objective quality:max or quality:min"),
         ({"EPOCHS": 0}, "EPOCHS is 0; allowed are whole numbers from 1 on"),
+        ({"EPOCHS": 10**30}, "EPOCHS: 1000000000000000000000000000000 is given, and the largest"),
         ({"RESOURCES": {"cpus": "two"}}, "cpus is 'two'; allowed are whole numbers from 1 on"),
         ({"RESOURCES": {"cpus": 0}}, "cpus is 0; allowed are whole numbers from 1 on"),
         ({"RESOURCES": {"gpus": -1}}, "gpus is -1; allowed are whole numbers from 0 on"),

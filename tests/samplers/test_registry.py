@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,19 @@ def test_a_misspelt_name_is_put_right(wrong: str, right: str) -> None:
         make_sampler(wrong, OPTIONS)
     assert f"Did you mean '{right}" in str(caught.value)
     assert ", ".join(SAMPLERS.built_in) in str(caught.value)
+
+
+def test_a_file_that_was_edited_within_a_second_runs_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for depth in (1, 2):
+        path = tmp_path / "edited_search.py"
+        path.write_text(f"def Search(space, options, *, depth: int = {depth}): ...\n")
+        os.utime(path, (1e9, 1e9))
+        (option,) = SAMPLERS.find("edited_search:Search", [tmp_path]).options
+        assert option.default_text == str(depth)
+        del sys.modules["edited_search"]
 
 
 def test_an_unknown_name_gets_the_allowed_ones_and_no_guess() -> None:

@@ -324,17 +324,26 @@ def test_each_trial_of_the_front_has_a_shelf(directory: StudyDirectory, kind: st
     assert files.model_path(2) is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_an_attempt_leaves_that_trains_on_is_not_taken_for_the_old_result(
-    directory: StudyDirectory,
+    directory: StudyDirectory, kind: str
 ) -> None:
     files = StudyFiles(directory, TWO)
-    one = trial(directory, 1, "model.keras")
+    one, two = trial(directory, 1, kind), trial(directory, 2, kind)
     files.keep_best([one])
-    (directory.trial(1) / "model.keras").write_text("of one that trained on")
-    two = trial(directory, 2, "model.keras")
+    (directory.trial(1) / kind).write_text("of one that trained on")
     files.keep_best([two, one])
-    assert kept(directory)["1/model.keras"] == "of trial 1"
+    assert kept(directory)[f"1/{kind}"] == "of trial 1"
     better = replace(one, value=0.4, metrics={"val_loss": 0.4, "other": 1.0})
     files.keep_best([better, two])
-    assert kept(directory)["1/model.keras"] == "of one that trained on"
-    assert not (directory.trial(1) / "model.keras").exists()
+    assert kept(directory)[f"1/{kind}"] == "of one that trained on"
+    is_objectives_own = kind.startswith("checkpoint")
+    assert (directory.trial(1) / kind).exists() == is_objectives_own
+    # The best of all and the first of its shelf, it trains on once more.
+    (directory.trial(1) / kind).write_text("the last")
+    files.keep_best([replace(better, value=0.3, metrics={"val_loss": 0.3, "other": 1.0}), two])
+    assert kept(directory) == {
+        kind: "the last",
+        f"1/{kind}": "the last",
+        f"2/{kind}": "of trial 2",
+    }

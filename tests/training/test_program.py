@@ -127,6 +127,26 @@ def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Att
     assert (resumed.ending.cause, resumed.steps) == (Cause.RETURNED, [3, 4])
 
 
+@pytest.mark.parametrize(("kept", "steps"), [("saved", [3, 4]), ("", [4])])
+def test_steps_that_were_not_read_before_a_kill_count_if_the_program_goes_on_after_them(
+    attempts: Attempts, kept: str, steps: list[int]
+) -> None:
+    line = '{"step": %d, "loss": 0.5}'
+    script = f"""
+        if mkdir "$HPTUNE_CHECKPOINT_DIR/../is_first"; then
+            touch "$HPTUNE_CHECKPOINT_DIR/{kept}"
+            printf '{line}\n' 1 2 3 >> "$HPTUNE_METRICS_FILE"
+            echo '{{"loss": 1}}' >> "$HPTUNE_METRICS_FILE"
+        else
+            printf '{line}\n' 4
+        fi
+    """
+    first = run(attempts, *shell(script), trial=0)
+    (first.directory / "resume" / "reports.jsonl").unlink()  # none of them was read
+    again = run(attempts, *shell(script), trial=0, number=1, resume_from=2)
+    assert again.steps == steps, again.log
+
+
 def test_lines_without_a_step_are_counted_on_if_the_program_has_kept_something(
     attempts: Attempts,
 ) -> None:

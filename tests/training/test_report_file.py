@@ -26,3 +26,5 @@ def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
     )
     path.write_text("".join(f"{each}\n" for each in odd) + path.read_text() + '[4, {"loss"')
     assert file.later_than(1, "loss") == [Report(2, {"loss": 0.5})]
+    file.add(Report(5, {"loss": 0.1}))
+    assert file.later_than(2, "loss") == [Report(5, {"loss": 0.1})]

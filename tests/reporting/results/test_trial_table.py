@@ -12,8 +12,11 @@ from hptune import keras_tuner, text
 from hptune.config.settings import StudySettings
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, TrialState
+from hptune.errors import StudyError
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.reporting.results.view import StudyView
+from hptune.storage.artifacts import StudyFiles
+from hptune.storage.directory import StudyDirectory
 from hptune.study.study import Study
 from hptune.user_code.source import ObjectiveSource, SourceKind
 from stored_study import typical
@@ -86,6 +89,20 @@ def test_python_has_the_same_trials_everywhere(tmp_path: Path) -> None:
     study = Study(typical(tmp_path / "one", settings=settings.to_json()))
     assert any(each.rungs for each in study.view().trials)
     assert study.best_trial == study.complete_trials[0] == study.trials[2] == study.trial(2)
+
+
+def test_the_model_of_one_trial_is_not_given_for_that_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(typical(tmp_path / "one"))
+    (tmp_path / "one" / "trials" / "2").mkdir(parents=True)
+    (tmp_path / "one" / "trials" / "2" / "model.keras").touch()
+    StudyFiles(StudyDirectory(tmp_path / "one"), study.goals).keep_best([study.best_trial])
+    monkeypatch.setattr(Study, "_load", lambda *given: given[1:])
+    model = tmp_path / "one" / "best" / "model.keras"
+    assert study.best_model() == study.best_model(2) == study.trial_model(2) == (model, 2)
+    with pytest.raises(StudyError, match="trial 0 is none of the best, or stored none"):
+        study.best_model(0)
 
 
 def test_models_and_configurations_of_the_best_trials_are_of_different_ones(

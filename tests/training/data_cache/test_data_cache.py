@@ -9,6 +9,7 @@ import shutil
 import signal
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -304,6 +305,14 @@ def test_a_changed_model_file_is_loaded_again(node: Node, calls: Calls) -> None:
     node.join()
     node.load(calls.load_data)
     assert calls.count == 2
+
+
+def test_a_model_file_whose_folder_has_an_odd_name(node: Node, calls: Calls) -> None:
+    node.source = replace(node.source, path=f"{node.source.path}\udcff")  # a byte that is no UTF-8
+    Path(node.source.path).touch()
+    node.join()
+    assert [node.elsewhere(lambda: node.load(calls.load_data)[0][1][9]) for _ in "12"] == [9, 9]
+    assert calls.count == 1
 
 
 def test_a_file_that_changes_after_its_import_is_not_taken_for_the_new_one(node: Node) -> None:

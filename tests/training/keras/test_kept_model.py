@@ -87,6 +87,22 @@ def test_a_model_whose_fit_returned_the_result_is_as_fit_left_it(
     assert error(model) == pytest.approx(result.ending.metrics["error"], abs=1e-6)
 
 
+def test_a_checkpoint_with_lora_of_a_model_that_is_built_without(
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("keras")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    fit = "    model.fit(X, Y, epochs=epochs, callbacks=callbacks, verbose=0)\n"
+    lora = f"{fit}    model.layers[0].enable_lora(2)\n    model.compile('sgd', 'mse')\n{fit}"
+    text = RETURNS_A_DICT.replace(fit, lora)
+    result = attempts.run(text, objectives=["error:min"], keep_last=True)
+    (result.directory / "model.keras").unlink()
+    source = check_path(tmp_path / "model.py")
+    with pytest.raises(StudyError, match="other weights than what is built, as by enable_lora"):
+        load_kept(result.directory, source, (), {"unused": 1}, is_of_epoch=False)
+    sys.modules.pop("model")
+
+
 def test_a_model_whose_training_ended_by_itself_is_as_after_its_best_epoch(
     attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ class FollowedStudy:
         self.starts: dict[str, Start] = {}
         self.refusals: dict[str, str] = {}
         self._best: KeepBest | None = None
+        self._kept: KeepBest | None = None
         self._files = StudyFiles(past.directory, goals_of(past.facts))
         self._discarded: list[Discard] = []
         self._facts: dict[str, object] = {}
@@ -168,8 +169,9 @@ class FollowedStudy:
         discarded, self._discarded = self._discarded, []
         try:
             # Also of another program, which was killed before it could do so.
-            if self._best and self._best.trials[0].number != self._files.best_number():
+            if self._best is not self._kept and self._best is not None:
                 self._files.keep_best(self._best.trials)
+                self._kept = self._best
             for each in discarded:
                 self._files.discard(each.trial, keep_checkpoint=each.keep_checkpoint)
         except HptuneError as error:  # the result is in the ledger

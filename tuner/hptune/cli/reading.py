@@ -305,11 +305,17 @@ def list_studies(folder: Path | None, as_json: bool) -> None:
     """List the studies in and below DIR (studies, if not given), the newest first."""
     from ..clusters.slurm_master import Masters
     from ..reporting.results.listing import list_json, list_text
-    from ..study.study import find_studies
+    from ..study.study import find_directories, listed
+    from ..text import path, plural
 
     others = "`hptune list FOLDER` lists the studies in another folder"
     place = Path("studies") if folder is None else folder
-    found = find_studies(place, Masters().job_of)
+    errors: list[OSError] = []
+    job_of = Masters().job_of
+    found = [listed(each, job_of) for each in find_directories(place, errors.append)]
+    if closed := [each.filename for each in errors if not isinstance(each, FileNotFoundError)]:
+        words = f"{plural(len(closed), 'folder')} cannot be read, such as {path(closed[0])}"
+        click.echo(words, err=True)
     if not found and not as_json:
         where = f"no study is in {place} or in the three levels of folders below it"
         raise UsageError(where if folder else f"{where}; {others}")

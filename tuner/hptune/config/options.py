@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.attempt import StopAt
+from ..core.attempt import MOST_COUNT, StopAt
 from ..core.budget import read_budget
 from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
 from ..core.failure_policy import CAUSES
@@ -148,7 +148,7 @@ class StudyOptions:
         default_text=f"{DEFAULT_TRIALS}; for a grid, all of it",
     )
     epochs: int | None = setting(
-        whole_number(1),
+        whole_number(1, MOST_COUNT),
         Section.AMOUNT,
         "Largest number of epochs of a trial.",
         default=None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 
 from ..core.goals import Goals
@@ -22,7 +21,7 @@ from .asked import Asked, check_methods
 from .objectives import resolve_goals
 from .parallel_trials import check_splits
 from .plugins import made
-from .settings import StudySettings
+from .settings import BY_NAME, StudySettings
 
 DEFAULT_EPOCHS = 10
 
@@ -44,12 +43,7 @@ def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
     given = found.constants.get("EPOCHS")
     if given is None:
         return DEFAULT_EPOCHS if found.is_keras else None
-    try:
-        epochs = operator.index(given)  # type: ignore[arg-type]  # a number of NumPy's is one too
-    except TypeError:
-        epochs = 0
-    if epochs < 1:
-        raise UsageError(f"EPOCHS is {given!r}; allowed are whole numbers from 1 on")
+    epochs: int = replace(BY_NAME["epochs"], flag="EPOCHS").read(given)
     return epochs
 
 

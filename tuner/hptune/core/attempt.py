@@ -180,6 +180,10 @@ class AttemptId(NamedTuple):
         return f"{self.trial}.{self.number}{rank}"
 
 
+MOST_COUNT = 2**63 - 1
+"""Largest count that the ledger can hold."""
+
+
 def _check_counts(**counts: int | None) -> None:
     """Check that the ledger can hold numbers, which may come from other programs.
 
@@ -187,7 +191,7 @@ def _check_counts(**counts: int | None) -> None:
         ValueError: It cannot.
     """
     for name, count in counts.items():
-        if count is not None and not 0 <= count < 2**63:
+        if count is not None and not 0 <= count <= MOST_COUNT:
             raise ValueError(f"the {name} is {count}; allowed are 0 to 2**63 - 1")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -52,12 +53,14 @@ def flag() -> Kind:
     return Kind("", "True and False", read, lambda _: "", is_flag=True)
 
 
-def whole_number(least: int) -> Kind:
-    """Return the kind of whole numbers that are not smaller than `least`."""
+def whole_number(least: int, most: float = math.inf) -> Kind:
+    """Return the kind of whole numbers from `least` to `most`."""
 
     def read(value: object) -> int:
         number = as_number(value)
         if isinstance(number, int) and number >= least:
+            if number > most:
+                raise ValueError(f"{number} is given, and the largest is {most}")
             return number
         raise ValueError
 

@@ -355,7 +355,9 @@ def _epoch_notes(
         most = max(map(engine.last_step, complete.difference(go_on)))
         limit = f" (trained at most {text.plural(most, 'epoch')})" if most else ""
         why = ", as no checkpoint of theirs is kept" if is_longer else ""
-        if why and writes_own and engine.able_to_go_on and not go_on:
+        if why and any(trial.confirms is not None for trial in engine.trials):
+            why = ", as the repeats of the best would not be compared with longer trainings"
+        elif why and writes_own and engine.able_to_go_on and not go_on:
             why = (
                 ", as they have no checkpoint: objective() writes its own, to "
                 "trial.checkpoint_dir (`hptune help checkpoints`)"

@@ -18,7 +18,7 @@ _INSTEAD = {
     "artifacts": "write files where you like, and their paths by set_user_attr",
     "copy_study": "copy the study's directory while no process uses it",
     "delete_study": "remove the study's directory",
-    "get_all_study_summaries": "hptune.find_studies reads the studies in a folder",
+    "get_all_study_summaries": "`hptune list --json FOLDER` has the studies in a folder",
     "set_metric_names": "the metrics are value, or value_0, value_1, …",
     "set_constraint": "hptune.open_study has constraints, such as ['params<=2e6']",
     "sampler": _KEPT,

@@ -101,11 +101,10 @@ class StudyFiles:
         new = [name for name in MODEL_FILES if _is_file(source / name)]
         for name in new:
             _put(source / name, target / name)
-        is_new = bool(new) or _number_in(target) != trial.number
         # An objective function writes files of its own choice to its checkpoint directory.
-        if is_new and not new and _copy_directory(source / "checkpoint", target / "checkpoint"):
+        if not new and _copy_directory(source / "checkpoint", target / "checkpoint"):
             new = ["checkpoint"]
-        if is_new:
+        if new or _number_in(target) != trial.number:
             # Other files belong to the previous best trial.
             for name in {*MODEL_FILES, "checkpoint"}.difference(new):
                 _remove(target / name)

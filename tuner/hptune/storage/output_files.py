@@ -13,7 +13,8 @@ import stat
 from pathlib import Path
 
 from .. import text
-from ..errors import DISK_FULL, HptuneError, StorageFullError, UsageError
+from ..errors import DISK_FULL, HptuneError, NotAFileError, StorageFullError, UsageError
+from ..files.access import read_part
 from ..files.ownership import is_foreign, user_name
 
 _MARK_BYTES = 1_000
@@ -92,16 +93,14 @@ def check_links(path: Path) -> None:
 
 
 def _has(path: Path, mark: bytes) -> bool:
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        is_file = stat.S_ISREG(os.fstat(file).st_mode)
-        return is_file and mark in os.pread(file, _MARK_BYTES, 0)
-    finally:
-        os.close(file)
+        return mark in read_part(path, most_bytes=_MARK_BYTES)
+    except NotAFileError:
+        return False
 
 
 def _replace(path: Path, contents: bytes) -> None:
-    fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    fresh = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}")
     try:
         with fresh.open("xb") as file:  # it does not exist, so no link is followed
             if path.exists():

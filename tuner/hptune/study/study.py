@@ -239,10 +239,12 @@ class Study(Reports, Exports):
         """
         self._directory.open(Use.RUN)
         files = StudyFiles(self._directory, self.goals)
-        path = files.model_path(number)
         of = files.best_number() if number is None else number
+        path = None if of is None else files.models().get(of)
         if of is None or path is None or not path.is_file():
             found = "no trial stored a model" if path is None else f"the trial stored {path}"
+            if path is None and number is not None:
+                found = f"trial {number} is none of the best, or stored none (see trial_model)"
             raise StudyError(f"{self._directory} has no Keras model: {found}")
         return self._load(path, of)
 
@@ -463,23 +465,16 @@ def first_of(best: Sequence[Trial], directory: StudyDirectory) -> Trial:
 
 
 _FOLDERS_DEEP = 3
-"""How deep `find_studies` looks: below `studies`, and in folders of experiments."""
-
-
-def find_studies(
-    folder: str | os.PathLike[str], job_of: MasterJobOf = lambda _: None
-) -> list[ListedStudy]:
-    """Return the studies in and below a folder, at most three levels deep, by their names.
-
-    Args:
-        folder: The folder.
-        job_of: Asks Slurm for their masters.
-    """
-    return [listed(directory, job_of) for directory in find_directories(folder)]
+"""How deep `find_directories` looks: below `studies`, and in folders of experiments."""
 
 
 def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy:
-    """Return a study that was found, or why it cannot be read; arguments as of `find_studies`."""
+    """Return a study that was found, or why it cannot be read.
+
+    Args:
+        directory: Its directory.
+        job_of: Asks Slurm for its master.
+    """
     study = StudyDirectory(directory)
     try:
         return ListedStudy(str(directory), Study(study, _job_of=job_of).view())
@@ -489,11 +484,18 @@ def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy
         return ListedStudy(str(directory), None, error.message, is_starting)
 
 
-def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the directories of the studies in and below a folder, as `find_studies`."""
+def find_directories(
+    folder: str | os.PathLike[str], on_error: Callable[[OSError], object] | None = None
+) -> list[Path]:
+    """Return the directories of the studies in and below a folder, at most three levels deep.
+
+    Args:
+        folder: The folder.
+        on_error: Called for each folder that cannot be read, and so has no studies here.
+    """
     found: list[Path] = []
     top = whole_path(folder)
-    for name, folders, files in os.walk(top):
+    for name, folders, files in os.walk(top, onerror=on_error):
         path = Path(name)
         is_begun = "study.db" in files or ("lock" in files and living_owner(path) is not None)
         if is_begun or os.access(path / "jobs" / "master.sbatch", os.F_OK):

@@ -92,9 +92,10 @@ def run_program(
     arguments = list(filled_in(command, hp.values, facts))
     variables = {f"HPTUNE_{name.upper()}": value for name, value in facts.items()}
     metrics_file = Path(facts["metrics_file"])
-    metrics_file.unlink(missing_ok=True)  # of an earlier attempt
-    metrics_file.touch()
     reports = _Reports(trial)
+    reports.read_earlier(metrics_file)
+    metrics_file.unlink(missing_ok=True)
+    metrics_file.touch()
     process = _start(arguments, {**os.environ, **variables, **(env or {})})
     errors: deque[str] = deque(maxlen=_ERROR_LINES)
     with _reading(process, reports, errors, metrics_file):
@@ -209,7 +210,8 @@ class _Reports:
         self.failure: Exception | None = None
         self._trial = trial
         # A program that has kept nothing begins again.
-        self._count = (trial.resumed_from or 0) if any(trial.checkpoint_dir.iterdir()) else 0
+        self._continues = not trial.is_first_attempt and any(trial.checkpoint_dir.iterdir())
+        self._count = (trial.resumed_from or 0) if self._continues else 0
         self._lock = threading.Lock()
 
     def fail(self, error: Exception) -> None:
@@ -217,8 +219,15 @@ class _Reports:
         with self._lock:
             self.failure = self.failure or error
 
-    def read(self, line: str) -> None:
-        """Report a line, if it has metrics."""
+    def read_earlier(self, metrics_file: Path) -> None:
+        """Report the steps that an earlier attempt was killed too early to read."""
+        if self._continues:
+            with contextlib.suppress(OSError):
+                for line in metrics_file.read_text(errors="replace").splitlines():
+                    self.read(line, after=self._trial.resumed_from or 0)
+
+    def read(self, line: str, *, after: int | None = None) -> None:
+        """Report a line, if it has metrics, and a step after the one that is given, if one is."""
         if not line.lstrip().startswith("{"):
             return
         try:
@@ -229,7 +238,8 @@ class _Reports:
         # Other lines may be JSON too: those of a log have texts.
         if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
             return
-        if any(step % 1 for step in steps[:1]):
+        is_known = after is not None and not (steps and steps[0] > after)
+        if is_known or any(step % 1 for step in steps[:1]):
             return
         metrics = as_metrics(found)
         with self._lock:

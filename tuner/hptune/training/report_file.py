@@ -48,7 +48,8 @@ class ReportFile:
 
     def add(self, report: Report) -> None:
         """Append a report; forked processes may do so at the same time."""
-        line = json.dumps([report.step, dict(report.metrics)]) + "\n"
+        # It begins a line of its own even after one that was not written to its end.
+        line = f"\n{json.dumps([report.step, dict(report.metrics)])}\n"
         with contextlib.suppress(OSError):
             try:
                 file = os.open(self._path, _FLAGS, 0o644)

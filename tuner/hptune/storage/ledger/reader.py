@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
+from ...core.attempt import MOST_COUNT, Attempt, AttemptId, Report, ReportedValue
 from ...core.messages import (
     Event,
     StopRequested,
@@ -259,7 +259,7 @@ class LedgerReader:
         self, query: str, number: int, *, read: Callable[[tuple[Any, ...]], _Row]
     ) -> list[_Row]:
         """Return the rows of a trial; none for a number that no trial can have."""
-        return self._rows(query, number, read=read) if 0 <= number <= _MOST_TRIALS else []
+        return self._rows(query, number, read=read) if 0 <= number <= MOST_COUNT else []
 
     def _rows(
         self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]
@@ -279,9 +279,6 @@ def _twice(read: Callable[[], _Found]) -> _Found:
     except DamagedError:
         return read()
 
-
-_MOST_TRIALS = 2**63 - 1
-"""Largest number that SQLite holds."""
 
 _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
 _LATE_EVENTS = 100

@@ -271,7 +271,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
 
 
 # --- arrays in nested containers ----------------------------------------------------------------

@@ -130,11 +130,13 @@ def _last_state(directory: Path) -> TrainingState:
 
 
 def _restore(model: Any, state: TrainingState, *, is_of_epoch: bool) -> None:
-    best = state.recorder["best"]
+    best, own = state.recorder["best"], variables_of(model)
+    if len(own) != len(state.model.model):
+        raise StudyError("its checkpoint has other weights than what is built, as by enable_lora")
     if is_of_epoch and best is not None:
         set_weights(model, best[2])
         return
-    for variable, value in zip(variables_of(model), state.model.model, strict=True):
+    for variable, value in zip(own, state.model.model, strict=True):
         variable.assign(value)
 
 
