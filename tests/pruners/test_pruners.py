@@ -279,6 +279,20 @@ def test_a_plateau_lets_all_or_the_usual_share_pass(
     assert passed == pytest.approx(went_on, abs=6)
 
 
+@pytest.mark.parametrize("name", ["asha", "hyperband"])
+def test_the_best_trial_that_has_not_failed_is_not_stopped(name: str) -> None:
+    p = made(name, epochs=9)
+    cycle = bracket_cycle(3, rungs=2, reduction_factor=3) if name == "hyperband" else (0,) * 9
+    failed, best, worse = [trial for trial, bracket in enumerate(cycle) if bracket == 0][:3]
+    p.report(failed, 1, [0.9])
+    p.moved(failed, TrialState.RUNNING)
+    p.moved(failed, TrialState.FAILED)
+    p.report(best, 1, [0.5])
+    assert p.decide(best) is Decision.CONTINUE
+    p.report(worse, 1, [0.4])
+    assert p.decide(worse) is Decision.STOP
+
+
 HALVING = [
     {"name": name, "pruner_mode": mode} for name in ("asha", "hyperband") for mode in HalvingMode
 ]

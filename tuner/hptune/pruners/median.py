@@ -50,7 +50,6 @@ class MedianPruner(Pruner):
         self._complete: dict[int, array[float]] = {}
         self._passed: dict[int, int] = {}
         self._ended: set[int] = set()
-        self._best: tuple[float, int] | None = None
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -62,8 +61,6 @@ class MedianPruner(Pruner):
         if trial in self._ended:
             return
         loss = self._sign * values[0]
-        if self._best is None or (loss, trial) < self._best:
-            self._best = (loss, trial)
         reported = self._reported.setdefault(trial, {})
         reported[step] = min(loss, reported.get(step, loss))
 
@@ -83,14 +80,14 @@ class MedianPruner(Pruner):
     def decide(self, trial: int) -> Decision:
         """Return the decision at the trial's last reported step."""
         reported = self._reported.get(trial)
-        is_best = self._best is not None and self._best[1] == trial
-        if not reported or is_best or is_exempt(trial):
+        if not reported or is_exempt(trial):
             return Decision.CONTINUE
         step = max(reported)
         others = self._complete.get(step, ())
         judged = max(self._min_epochs - 1, self._passed.get(trial, 0))
         if step <= judged or len(others) < _WARM_UP_TRIALS:
             return Decision.CONTINUE
+        # Worse than this, it is not the best one: half of the others are better.
         middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
         return Decision.STOP if reported[step] > middle else Decision.CONTINUE
 

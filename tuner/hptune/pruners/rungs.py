@@ -114,6 +114,10 @@ class Leaders:
         if before is None or (-step, losses) < (-before[0], before[1]):
             self._latest[trial] = step, losses
 
+    def drop(self, trial: int) -> None:
+        """Take a trial out that has failed: its result will not be the study's."""
+        self._latest.pop(trial, None)
+
     def leads(self, trial: int) -> bool:
         """Return whether no trial dominates this one; False if it has reported nothing."""
         if trial not in self._latest:
