@@ -137,7 +137,10 @@ def test_the_command_shows_copies_and_renews(
     assert (without.code, "has no certificates" in without.err) == (2, True)
     made = tmp_path / "study" / "jobs" / "certs"
     ensure(made)
-    assert str(made / "worker.pem") in cli("certs", "study").out
+    shown = cli("certs", "study").out
+    assert str(made / "worker.pem") in shown
+    assert f"join:   hptune worker {made.parent / 'scheduler.json'} --certs worker.pem" in shown
+    assert "use:" not in shown
 
 
 @contextmanager
