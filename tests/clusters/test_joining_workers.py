@@ -329,6 +329,9 @@ def test_a_worker_is_healthy_wherever_its_files_are(
     wait_for(
         lambda: not hptune.other(*check).wait().code, "the scheduler and the worker to be healthy"
     )
+    scheduler.end()
+    read_until(worker.process.stdout, "waiting for a scheduler")
+    assert hptune.other(*check).wait().err == "the worker has not joined a scheduler\n"
     worker.leave()
 
 

@@ -137,7 +137,10 @@ def test_the_command_shows_copies_and_renews(
     assert (without.code, "has no certificates" in without.err) == (2, True)
     made = tmp_path / "study" / "jobs" / "certs"
     ensure(made)
-    assert str(made / "worker.pem") in cli("certs", "study").out
+    of_study = cli("certs", "study").out
+    assert str(made / "worker.pem") in of_study
+    assert f"join:   hptune worker {made.parent / 'scheduler.json'} --certs worker.pem" in of_study
+    assert "use:" not in of_study
 
 
 @contextmanager

@@ -260,9 +260,10 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
     )
     from ..text import plural
 
-    where = (place or default_folder()).absolute()
+    where, address = (place or default_folder()).absolute(), "ADDRESS"
     if (where / "study.db").exists():
         where = certificates_folder(where)
+        address = shlex.quote(str(where.with_name("scheduler.json")))
         if not where.exists():
             raise UsageError(
                 f"the study in {place} has no certificates: it has not run in Slurm jobs. "
@@ -289,8 +290,9 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
     has_ended = found.days_left < 0
     click.echo(f"valid:  until {found.last_day} ({'over' if has_ended else plural(days, 'day')})")
     click.echo(f"copy:   scp {shown} NODE:{WORKER}")
-    click.echo(f"join:   hptune worker ADDRESS --certs {WORKER}")
-    click.echo(f"use:    hptune run MODEL_FILE --connect ADDRESS --certs {WORKER}")
+    click.echo(f"join:   hptune worker {address} --certs {WORKER}")
+    if address == "ADDRESS":  # a study has its own workers for itself
+        click.echo(f"use:    hptune run MODEL_FILE --connect {address} --certs {WORKER}")
     if days < ENDING_DAYS:
         state = "have ended" if has_ended else "end soon"
         click.echo(f"They {state}: `hptune certs --renew`, restart the scheduler, and copy again")

@@ -252,13 +252,11 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
 def _is_used_up(settings: StudySettings, past: Past) -> bool:
     """Return whether the last run ended because a total was used up that still is."""
     limit, budget = settings.timeout_seconds or 0, settings.device_budget
-    match (past.facts["ended"] or {}).get("finish_reason"):
-        case FinishReason.TIME_UP:
-            return 0 < limit <= past.engine.active_seconds
-        case FinishReason.BUDGET_SPENT if budget is not None:
-            return past.engine.device_hours(budget.device) >= budget.hours
-        case _:
-            return False
+    reason = (past.facts["ended"] or {}).get("finish_reason")
+    if reason == FinishReason.TIME_UP:
+        return 0 < limit <= past.engine.active_seconds
+    is_spent = budget and past.engine.device_hours(budget.device) >= budget.hours
+    return reason == FinishReason.BUDGET_SPENT and bool(is_spent)
 
 
 def _unread(settings: StudySettings, past: Past) -> list[str]:
