@@ -47,15 +47,29 @@ def test_so_is_a_place_on_a_full_disk(cli: InProcess, study: Path, command: str)
     assert (ended.code, "No space left on device; name another place" in ended.err) == (1, True)
 
 
-def test_a_limit_on_the_size_of_files_is_named(cli: InProcess, study: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("report", "-o", "page.md"), "page.md cannot be written: File too large (see `ulimit -f`"),
+        (("export", "--format", "optuna"), "disk I/O error; check space, quota and `ulimit -f`"),
+        (("export", "--format", "mlflow"), "disk I/O error; check space, quota and `ulimit -f`"),
+    ],
+)
+def test_a_limit_on_the_size_of_files_is_named(
+    cli: InProcess,
+    study: Path,
+    arguments: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # what is imported now is larger
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
     try:
-        ended = cli("report", study, "-o", cli.directory / "page.md")
+        ended = cli(arguments[0], study, *arguments[1:])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert ended.code == 1
-    assert "page.md cannot be written: File too large (see `ulimit -f`); name" in ended.err
+    assert (ended.code != 0, words in ended.err) == (True, True), ended.err
 
 
 def test_a_name_as_long_as_a_file_may_have(cli: InProcess, study: Path) -> None:
@@ -129,6 +143,10 @@ def test_a_study_whose_name_is_no_text(cli: InProcess) -> None:
         ended = cli("export", name, "--format", tool, "-o", f"of-{tool}")
         assert ended.code == 0, ended.err
     assert cli("export", name, "-o", f"{name}.parquet").code == 0
+    for tool in ("optuna", "mlflow"):
+        ended = cli("export", name, "--format", tool)
+        assert "is not UTF-8" in ended.err, ended.err
+        assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,8 @@ def test_the_best_trials_of_a_study_that_took_the_place_of_another_are_its_own(
         (["-o", "no/x.csv"], 2, "no/x.csv cannot be written"),
         (["--format", "optuna", "--curves"], 2, "the export to optuna of all trials holds"),
         (["--format", "parquet"], 2, "name the file to write with -o trials.parquet"),
+        (["--format", "parquet", "-o", "-"], 2, "name the file to write with -o trials.parquet"),
+        (["--format", "optuna", "-o", "-"], 2, "the export to optuna needs a place of its own"),
         (["--format", "parquet", "-o", "x.csv"], 2, "the ending of x.csv is .csv"),
         (["-o", "no/x.parquet"], 2, "no/x.parquet cannot be written"),
         (["-o", "x.txt", "--format", "csv"], 0, "Wrote x.txt"),
@@ -251,7 +253,7 @@ def test_an_export_has_origins_and_curves_and_no_formula(two: InProcess) -> None
     rows = list(csv.DictReader(two("export").out.splitlines()))
     assert [row["origin"] for row in rows][3:5] == ["tpe", "confirm of 2"]
     assert rows[2]["param.note"] == "'=1+1"
-    curves = two("export", "--curves").out.splitlines()
+    curves = two("export", "--curves", "-o", "-").out.splitlines()
     assert curves[:2] == ["trial,attempt,step,metric,value,time", "0,0,1,val_accuracy,0.6,1001.0"]
     assert len(curves) == 1 + 2 * 11
     study = Study("studies/b-1")

@@ -32,6 +32,11 @@ def settings(**asked: object) -> StudySettings:
         ({"executor": None}, "executor is None; allowed are dask, joblib, others installed"),
         ({"pruner_mode": "both"}, "pruner_mode is 'both'; allowed are stop and promote"),
         ({"trials": "0"}, "trials is 0; allowed are whole numbers from 1 on"),
+        ({"confirm_repeats": 10**20}, "confirm_repeats: 100000000000000000000 is given, and the l"),
+        (
+            {"grid_resolution": 10**20},
+            "grid_points: 100000000000000000000 is given, and the largest",
+        ),
         ({"epochs": 2**63}, "epochs: 9223372036854775808 is given, and the largest is 92233720"),
         ({"trials": 2.5}, "trials is 2.5; allowed are whole numbers from 1 on"),
         ({"timeout_seconds": "soon"}, "timeout is 'soon'; allowed are times above 0, such as 90s"),

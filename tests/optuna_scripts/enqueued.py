@@ -23,3 +23,8 @@ study.optimize(objective, n_trials=1)
 values = [(each.params["x"], each.params["c"]) for each in study.trials]
 assert values[:2] == [(2.0, (3, 4)), (2.0, (1, 2))]
 assert values[2][0] == 7.5
+for _ in range(6):
+    study.enqueue_trial({"c": (3, 4)})
+study.optimize(objective, n_trials=6)
+assert {each.params["c"] for each in study.trials[3:]} == {(3, 4)}
+assert len({each.params["x"] for each in study.trials[3:]}) == 6

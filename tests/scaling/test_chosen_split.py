@@ -362,7 +362,9 @@ def test_the_user_is_told_which_numbers_of_devices_are_left_out(tmp_path: Path) 
     assert curve is not None
     assert SplitTimes.of(curve).seconds == {1: 1.0}
     first, second = notes
-    assert first.startswith("measuring training steps on 1 and 2 cores, a process for each, ")
+    assert first.startswith(
+        "measuring training steps on 1 and 2 cores, a process for each (no worker has a GPU)"
+    )
     assert second == "leaving out 2 cores: the batch of 31 does not divide by 2"
 
 

@@ -108,6 +108,20 @@ def test_a_study_tells_from_its_ledger_how_long_it_still_takes() -> None:
     assert left_of(replace(view, budget_trials=None), 1034.0) is None
 
 
+def test_as_many_trials_as_run_at_once_must_have_ended_or_half_of_all() -> None:
+    ended = [attempt(n, placed_at=1000.0, ended_at=1010.0, outcome=Outcome.FINISHED)
+             for n in range(4)]  # fmt: skip
+    running = [attempt(n, placed_at=1010.0) for n in range(4, 12)]
+    trials = [trial(n, value=0.5) for n in range(4)]
+    view = StudyView(
+        "study", "random", GOALS, 99, trials, [*ended, *running], master=LivingMaster()
+    )
+    assert left_of(view, 1014.0) is None
+    assert left_of(replace(view, budget_trials=8, attempts=ended), 1014.0) == pytest.approx(10.0)
+    few = replace(view, trials=trials[:1], attempts=ended[:1], budget_trials=2)
+    assert left_of(few, 1014.0) == pytest.approx(10.0)
+
+
 def test_a_clock_that_was_put_back_makes_no_negative_time() -> None:
     ended = [attempt(n, placed_at=5000.0, ended_at=1010.0, outcome=Outcome.FINISHED)
              for n in range(6)]  # fmt: skip

@@ -39,8 +39,8 @@ _FILES = ("csv", "json", "parquet")
     "--output",
     metavar="PLACE",
     help="File to write; for optuna also the URL of a storage, for tensorboard a folder, for "
-    "mlflow a tracking URI, file or folder, for wandb a folder.  [default: stdout for csv and "
-    "json, a place in DIR for the tools]",
+    "mlflow a tracking URI, file or folder, for wandb a folder; - for stdout.  [default: stdout "
+    "for csv and json, a place in DIR for the tools]",
 )
 @click.option(
     "--follow",
@@ -60,7 +60,10 @@ def export(
     from ..clusters.slurm_master import Masters
     from ..study.study import Study
 
+    output = None if (is_printed := output == "-") else output
     chosen = _chosen_format(file_format, output, curves=curves)
+    if is_printed and chosen not in _FILES:
+        raise UsageError(f"the export to {chosen} needs a place of its own; name it with -o PLACE")
     study = Study(directory, _job_of=Masters().job_of)
     if follow and chosen in _FILES:
         raise UsageError(f"--follow is for tools such as mlflow, but the format is {chosen}")

@@ -68,7 +68,7 @@ class StudyOptions:
         default=0,
     )
     confirm_repeats: int | None = setting(
-        whole_number(1),
+        whole_number(1, 1_000),
         Section.GOAL,
         "With --confirm: how often to train each of the best configurations again.",
         default=None,

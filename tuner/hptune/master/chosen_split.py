@@ -190,6 +190,7 @@ def _curve(runner: StepRunner, mode: Mode, backend: str, note: Notify) -> Scalin
     sizes = _sizes(runner)
     shown = enumerated(*map(str, sizes[:-1]), plural(sizes[-1], runner.device))
     own = "" if runner.device == "process" else ", a process for each"
+    own += "" if runner.cluster_state.gpus else " (no worker has a GPU)"
     note(Notice(f"measuring training steps on {shown}{own}, to choose those of each trial …"))
 
     plan = MeasuringPlan(

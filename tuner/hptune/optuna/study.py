@@ -7,6 +7,7 @@ import gc
 import math
 import multiprocessing
 import os
+import random
 import secrets
 import threading
 import time
@@ -170,8 +171,11 @@ class Study(optuna.study.Study):
         point: dict[str, Any] = {}
         for each in study.space if params else ():
             point |= enqueued(each, self.results.declared(each.name), params)
-        if point:
-            enlarge(study.session, 1, [point])
+        if point:  # as in Optuna, the rest is drawn
+            begun = self._last.number if self._last else 0
+            draw = random.Random(f"{begun} {point}").random  # noqa: S311 - of the point
+            whole = study.space.configure(lambda new: point.get(new.name, new.from_unit(draw())))
+            enlarge(study.session, 1, [whole])
         for _ in range(2):
             try:
                 trial = RunningTrial(self, study.ask(), params)

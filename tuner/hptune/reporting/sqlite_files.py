@@ -16,9 +16,12 @@ def sqlite_url(place: str, *, tool: str, tables: Set[str]) -> str:
     """Return the URL of a tool's file, which need not exist.
 
     Raises:
-        UsageError: The file exists and is not the tool's, such as a study.db.
+        UsageError: The file exists and is not the tool's, such as a study.db; or its path is not
+            UTF-8.
     """
     path = Path(place).absolute()
+    if any("\ud800" <= character <= "\udfff" for character in str(path)):
+        raise UsageError(f"{text.path(path)} is not UTF-8, which {tool} needs; give another place")
     if path.is_dir():
         raise UsageError(f"{text.path(place)} is a directory; give a file, such as exported.db")
     if path.exists() and path.stat().st_size and not has_tables(path, tables):
@@ -82,8 +85,13 @@ def open_storage(optuna: Any, url: str, place: str, *, is_read: bool) -> Iterato
             "postgresql://host/database"
         ) from error
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError, ImportError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"{cannot}: {reason}") from error
+        raise UsageError(f"{cannot}: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a tool could not use its database, without the statement that failed."""
+    words = text.shorten(str(error).partition("\n[SQL")[0], 300)
+    return words + "; check space, quota and `ulimit -f`" * ("disk I/O error" in words)
 
 
 def _missing_file(url: str) -> str:

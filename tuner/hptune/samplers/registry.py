@@ -85,7 +85,7 @@ SAMPLERS = Registry(
             options=(
                 option(
                     "grid_resolution",
-                    whole_number(2),
+                    whole_number(2, 1_000_000),
                     "number of values of each continuous hyperparameter.",
                     default_text="10",
                     flag="--grid-points",

@@ -31,7 +31,8 @@ PLAIN = (
 )
 OTHER = (
     "its certificates are of another study or scheduler than those in {path}. Restart it if they "
-    "were renewed, or copy its worker.pem again (`hptune certs` on its machine shows where it is)"
+    "were renewed, or copy its worker.pem again (on its machine, `hptune certs` shows where "
+    "it is, `hptune certs DIR` for a study)"
 )
 EXPIRED = (
     "the certificates in {path} were valid until {day}. Make new ones on the scheduler's machine "

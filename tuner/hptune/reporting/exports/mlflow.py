@@ -17,7 +17,7 @@ from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError
 from ..results.view import StudyState
-from ..sqlite_files import sqlite_url
+from ..sqlite_files import reason_of, sqlite_url
 from .source import RESULT, ExportedStudy, Written
 
 _IDENTITY = "hptune.study"
@@ -81,8 +81,7 @@ def write(study: ExportedStudy, place: str) -> Written:
         try:
             name = _write(MlflowClient(tracking_uri=uri), study)
         except (MlflowException, OSError, ImportError, _database_error()) as error:
-            reason = text.shorten(str(error), 300)
-            raise UsageError(f"MLflow's {uri} cannot be written: {reason}") from error
+            raise UsageError(f"MLflow's {uri} cannot be written: {reason_of(error)}") from error
     is_server = uri.startswith(("http", "databricks"))
     command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
     return Written(place, command, name)

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from ...core.attempt import Attempt, Report
 from .view import StudyView
 
-LEAST_ENDED = 3
-"""Trials that must have ended before the time left is estimated (or as many as run at once)."""
+_LEAST_ENDED = 3
 
 _LATEST = 500
 """Trials whose times count, the last ones: a search moves to trials of other lengths."""
@@ -100,12 +99,23 @@ def rest_of(attempt: Attempt, latest: Report | None, epochs: int | None) -> floa
     return max(0, epochs - latest.step) * usage.seconds_per_step
 
 
+def least_ended(total: int, places: int) -> int:
+    """Return how many of all trials must have ended before the time left is estimated from them.
+
+    >>> least_ended(50, 2), least_ended(50, 8), least_ended(4, 8)
+    (3, 8, 2)
+    """
+    return min(max(_LEAST_ENDED, places), max(1, total // 2))
+
+
 def left_of(view: StudyView, now: float) -> float | None:
     """Estimate how long a study that runs still takes; None if that is unknown."""
     total = view.all_trials
     if view.master is None or not view.is_live or view.paused_by or total is None:
         return None
-    if not LEAST_ENDED <= view.ended < total:
+    # An earlier run may have had more workers.
+    places = _places([each for each in view.attempts if each.placed_at >= view.master.since])
+    if not least_ended(total, places) <= view.ended < total:
         return None
     final = {trial.number for trial in view.trials if trial.state.is_final}
     over = [(each.ended_at, each) for each in view.attempts if each.ended_at is not None]
@@ -121,9 +131,7 @@ def left_of(view: StudyView, now: float) -> float | None:
         rest = rest_of(each, view.latest.get(each.id), view.epochs)
         running.append(RunningTime(seconds, rest))
     to_come = max(0, total - view.ended - len(running))
-    # An earlier run may have had more workers.
-    placed = [each for each in view.attempts if each.placed_at >= view.master.since]
-    return seconds_left([*held.values()], running, to_come=to_come, places=_places(placed))
+    return seconds_left([*held.values()], running, to_come=to_come, places=places)
 
 
 def _places(attempts: Sequence[Attempt]) -> int:

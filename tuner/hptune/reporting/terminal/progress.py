@@ -12,7 +12,7 @@ from ...core.notice import Notice, Subject
 from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
 from ...errors import without_passwords
-from ..results.time_left import LEAST_ENDED, RunningTime, last_end, rest_of, seconds_left
+from ..results.time_left import RunningTime, last_end, least_ended, rest_of, seconds_left
 
 LABEL_CELLS = 9
 """Width of the labels at the beginnings of lines."""
@@ -287,8 +287,7 @@ class TrialRate:
         return rest_of(run.attempt, run.latest, epochs)
 
     def _enough(self, budget: int) -> int:
-        """Return how many trials must have ended before the time left is estimated from them."""
-        return min(max(LEAST_ENDED, self._places), max(1, budget // 2))
+        return least_ended(budget, self._places)
 
 
 def latest_value(run: RunningAttempt, goal: Goal) -> float | None:

@@ -206,8 +206,12 @@ def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
 
     >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
     (0.5, '1', '2')
+
+    A text that was read from a table has lost the spaces around it.
     """
-    for reading in (text, number_in(text), truth_in(text), None if text == "None" else text):
+    readings = [text, number_in(text), truth_in(text), None if text == "None" else text]
+    readings += [each for each in values if str(each).strip() == text.strip() != ""]
+    for reading in readings:
         found = position(reading, values)
         if found is not None:
             return values[found]
