@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import text
 from ...core.space.parameters import label
+from ...core.space.parameters.checks import is_number
 from ...core.space.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -237,7 +238,7 @@ class _Columns:
                 )
 
     def _of_values(self, values: Sequence[ParamValue]) -> Any:
-        numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+        numbers = [*filter(is_number, values)]
         if len(numbers) < len(values):
             return self._kinds.CategoricalDistribution([*dict.fromkeys(values)])
         if all(isinstance(number, int) for number in numbers):
