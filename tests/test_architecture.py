@@ -346,7 +346,7 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
     at_home = (
         "hptune.worker.forkserver.child",
         "hptune.worker.forkserver.server",
-        "hptune.keras_tuner",
+        "hptune.keras_tuner.oracle_settings",
         "hptune.study.study",
     )
     rule = [

@@ -13,6 +13,7 @@ import pytest
 
 from child import answer_of
 from hptune import Tuner, keras_tuner
+from hptune.keras_tuner import oracle_settings
 from in_process import InProcess
 from real_runs import Hptune, trials
 from requirements import light_backend
@@ -135,7 +136,7 @@ CALLS = """
     from pathlib import Path
     from hptune import HptuneError, UsageError
     from hptune import keras_tuner as kt
-    from hptune.keras_tuner import _hyperband
+    from hptune.keras_tuner.oracle_settings import _hyperband
 
     class Model(kt.HyperModel):
         def build(self, hp):
@@ -290,15 +291,15 @@ def test_an_objective_has_the_direction_that_its_name_says(
 ) -> None:
     """KerasTuner minimises each of Keras's metrics that its own list lacks."""
     library = SimpleNamespace(Objective=lambda name, direction: f"{name}:{direction}")
-    monkeypatch.setattr(keras_tuner, "_library", lambda: library)
-    directed = keras_tuner._directed
+    monkeypatch.setattr(oracle_settings, "library", lambda: library)
+    directed = oracle_settings.directed
     given = ["val_f1_score", "val_loss", "val_mean_io_u"]
     assert directed(given) == ["val_f1_score:max", "val_loss:min", "val_mean_io_u:max"]
     assert directed("glossiness") == "glossiness"  # KerasTuner asks for a direction
     assert directed(None) is None
     of_oracle = SimpleNamespace(name="val_f1_score", direction="min")
     with pytest.warns(UserWarning, match="optimised towards min, as the oracle says"):
-        assert keras_tuner._objective(of_oracle) == "val_f1_score:min"
+        assert oracle_settings._objective(of_oracle) == "val_f1_score:min"
 
 
 @pytest.mark.parametrize("given", [{}, {"batch_size": 16}])

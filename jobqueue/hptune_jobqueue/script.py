@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 import shlex
@@ -181,7 +182,7 @@ def _rendered(
     skipped = [] if worker.memory_bytes else ["--mem="]
     if shape.nodes > 1:
         skipped.append("-n 1")
-    make = _job_class()
+    make = job_class()
     import dask
 
     # The output and the size of a job are ours, whatever dask-jobqueue's configuration says.
@@ -228,15 +229,15 @@ def _on_all_nodes(script: str, nodes: int, how: Sequence[str]) -> str:
     return "\n".join([*lines[:start], NO_SRUN_OPTIONS, *ours, srun, ""])
 
 
-def _job_class() -> Any:
-    """Return dask-jobqueue's class for a Slurm job; imported here because it loads Dask."""
+def job_class(target: str = "slurm:SLURMJob") -> Any:
+    """Return dask-jobqueue's class for jobs, MODULE:NAME; imported here because it loads Dask."""
     before = signal.getsignal(signal.SIGINT)
-    from dask_jobqueue.slurm import SLURMJob
-
+    module, _, name = target.partition(":")
+    found = getattr(importlib.import_module(f"dask_jobqueue.{module}"), name)
     # The import installs a handler on which Ctrl-C ends the process with exit status 0.
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
-    return SLURMJob
+    return found
 
 
 def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -> str:

@@ -112,7 +112,8 @@ class FollowedState:
         file = self._identity()
         study, self._study = self._study, None  # if this is interrupted, it is read again
         events = [*events_from(study.count)] if study and file == self._file else []
-        if study is None or file != self._file or any(map(_opens_run, events)):
+        has_run = any(isinstance(event, StudyOpened) for event in events)
+        if study is None or file != self._file or has_run:
             self._directory.open(Use.RUN)
             study, events = self._from_the_first(facts, events_from)
         with replay_errors(self._directory):
@@ -146,7 +147,3 @@ class FollowedState:
         except OSError:
             return None
         return file.st_dev, file.st_ino
-
-
-def _opens_run(event: Event) -> bool:
-    return isinstance(event, StudyOpened)

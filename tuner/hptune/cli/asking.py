@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
+from ..core.clock import polls
 from ..core.user_requests import UserAction
 from ..errors import NoStudyError, StudyError, StudyLockedError, UsageError
 from .commands import KindType, WholeNumber, newest_study, plain_command, study_directory
@@ -82,18 +83,18 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
         )
         return
     send(study, UserAction.STOP, tool="hptune stop")
-    began = time.monotonic()
-    tell_at = began + _SILENT_SECONDS
-    while study.owner() is not None:
+    tell_at = time.monotonic() + _SILENT_SECONDS
+    for _ in polls(wait_seconds, _POLL_SECONDS):
+        if study.owner() is None:
+            break
         if time.monotonic() > tell_at:
             click.echo(f"waiting until process {owner.pid} on {owner.host} has stopped …", err=True)
             tell_at = math.inf
-        if time.monotonic() > began + wait_seconds:
-            raise StudyError(
-                f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
-                f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
-            )
-        time.sleep(_POLL_SECONDS)
+    else:
+        raise StudyError(
+            f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
+            f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
+        )
     click.echo(f"The study has stopped; {what_next(study)}")
 
 
@@ -250,14 +251,12 @@ def enqueue(words: tuple[str, ...]) -> None:
     answer = ask(study, UserAction.ENQUEUE, tool="hptune enqueue", points=points)
     reader = LedgerReader(study)
     space = SearchSpace.from_json(reader.facts()["space"])
-    deadline = time.monotonic() + _NUMBER_SECONDS
     wanted = {space.key(each.params) for each in answer.added}
-    while True:
+    for _ in polls(_NUMBER_SECONDS, _POLL_SECONDS):
         found = [trial for trial in reader.trials() if space.key(trial.params) in wanted]
         # The sampler, whose answer has the next numbers, may take its time.
-        if len(found) >= len(wanted) or time.monotonic() > deadline:
+        if len(found) >= len(wanted):
             break
-        time.sleep(_POLL_SECONDS)
     named = ", ".join(str(trial.number) for trial in found)
     word = "trial" if len(answer.added) == 1 else "trials"
     echo(f"Enqueued {word} {named}" if named else f"Enqueued {len(answer.added)} {word}")

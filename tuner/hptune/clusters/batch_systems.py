@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import importlib
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import warnings
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hptune_jobqueue.errors import ConfigError, SubmissionError
+from hptune_jobqueue.script import job_class
 
 from ..core.resources import Resources
 from ..worker.devices import notice_seconds
@@ -284,18 +283,13 @@ class JobMaker:
 
 def _job_class(target: str) -> Any:
     """Return a class of jobs whose commands Ctrl-C in the terminal does not reach."""
-    before = signal.getsignal(signal.SIGINT)
-    module, _, name = target.partition(":")
-    found: Any = getattr(importlib.import_module(f"dask_jobqueue.{module}"), name)
-    # The import installs a handler on which Ctrl-C ends the process with exit status 0.
-    if signal.getsignal(signal.SIGINT) is not before:
-        signal.signal(signal.SIGINT, before)
+    found = job_class(target)
 
     async def call(command: Sequence[str], **options: Any) -> str:
         out: str = await found._call(command, start_new_session=True, **options)  # noqa: SLF001 - dask-jobqueue's one way to run a command
         return out
 
-    return type(name, (found,), {"_call": staticmethod(call)})
+    return type(found.__name__, (found,), {"_call": staticmethod(call)})
 
 
 def _done(

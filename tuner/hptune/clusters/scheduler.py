@@ -21,6 +21,7 @@ import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from ..errors import StudyError, UsageError
+from ..files.access import replacing
 from ..security.certificates import Identity
 from ..text import plural
 from ..worker.addresses import holds_address
@@ -211,14 +212,13 @@ def check_file(file: Path) -> None:
 
 
 def _write(file: Path, contents: bytes) -> None:
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        # Who writes there sends workers and studies elsewhere, whatever the umask is.
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as opened:
-            opened.write(contents)
-        fresh.replace(file)
+        with replacing(file, has_others=True) as fresh:
+            # Who writes there sends workers and studies elsewhere, whatever the umask is.
+            opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            with os.fdopen(opened, "wb") as stream:
+                stream.write(contents)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise StudyError(
             f"--scheduler-file is {file}, which cannot be written: {error.strerror}; name another"
         ) from error

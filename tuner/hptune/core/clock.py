@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 TIMES_END = 253_402_214_400.0
@@ -33,3 +34,20 @@ class SystemClock:
         now = max(time.time(), latest + (monotonic - read_at) / 2)
         self._latest = now, monotonic
         return now
+
+
+def polls(seconds: float, pause_seconds: float) -> Iterator[bool]:
+    """Yield for each look at something that is awaited; the value says whether it is the last.
+
+    The time is read before each look: who was stalled, or looks for long, looks once more.
+
+    Args:
+        seconds: How long to look; 0 for once.
+        pause_seconds: How long to sleep between two looks.
+    """
+    end, is_last = time.monotonic() + seconds, False
+    while not is_last:
+        is_last = time.monotonic() >= end
+        yield is_last
+        if not is_last:
+            time.sleep(pause_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import shlex
@@ -24,6 +25,7 @@ from hptune_jobqueue.job_kinds import JobKind
 from hptune_jobqueue.job_reports import ending_text, read_output
 from hptune_jobqueue.sizing import Need
 
+from ..core.clock import polls
 from ..core.resources import size
 from ..errors import UsageError
 from ..text import plural
@@ -123,16 +125,12 @@ def _seen(subject: Subject, folder: Path) -> list[Path]:
 
 def _read(answer: Path) -> list[Finding] | None:
     """Return the job's findings; None if there are none."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    while True:
+    for _ in polls(_ANSWER_SECONDS, 0.5):
         list(answer.parent.iterdir())  # makes a network file system look again
-        try:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             found = json.loads(answer.read_text(encoding="utf-8"))
             return [Finding.from_json(each) for each in found["findings"]]
-        except (OSError, ValueError, TypeError, KeyError):
-            if time.monotonic() > deadline:
-                return None
-        time.sleep(0.5)
+    return None
 
 
 def _without_answer(job: Job, kind: JobKind) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shlex
 import stat
 from collections.abc import Callable, Iterator
@@ -135,15 +136,21 @@ def mapped(load: Callable[[Literal["c", "r"]], _Data]) -> _Data:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, has_others: bool = False) -> Iterator[Path]:
     """Let the body make a file, and give it the name `path` then: readers never find half of it.
 
-    Only one process at a time may replace a file. If the body raises, `path` stays as it is.
+    If the body raises, `path` stays as it is.
+
+    Args:
+        path: The file.
+        has_others: Whether several processes may replace it at a time, or others may write to its
+            folder. A process that is killed then leaves a `.*.tmp`.
 
     Yields:
         Where the body makes the file, next to `path`.
     """
-    fresh = path.with_name(f"{path.name}.new")
+    unique = f".{path.name[:50]}.{secrets.token_hex(8)}.tmp"
+    fresh = path.with_name(unique if has_others else f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     try:
         yield fresh

@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 import os
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import HptuneError, StudyError, UsageError
+from .oracle_settings import directed, library, settings_of
 
 if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
     from ..core.trial import Trial
@@ -52,13 +51,7 @@ searched: list[Tuner] = []
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):  # asked for by tools that look at every module
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_library(), name)
-
-
-def _library() -> Any:
-    import keras_tuner
-
-    return keras_tuner
+    return getattr(library(), name)
 
 
 class Tuner:
@@ -119,7 +112,7 @@ class Tuner:
             settings.setdefault("constraints", [f"params<={max_model_size}"])
         given = {**settings, **script_settings}
         self._path = Path(given.pop("directory", self._path))
-        self._settings = {**_settings_of(oracle, given), **given}
+        self._settings = {**settings_of(oracle, given), **given}
         oracle.max_trials = given.get("trials", oracle.max_trials)
         unused = [name for name, value in _IGNORED.items() if getattr(oracle, name, value) != value]
         unused += ["distribution_strategy"] if distribution_strategy is not None else []
@@ -201,7 +194,7 @@ class Tuner:
         Raises:
             NoStudyError: There is none.
         """
-        kind, space = _library().engine.trial.Trial, self.study.space.to_json()
+        kind, space = library().engine.trial.Trial, self.study.space.to_json()
         from ..training.hyperparameters import make_hyperparameters
 
         status = {"complete": "COMPLETED", "pruned": "STOPPED", "failed": "FAILED"}
@@ -334,11 +327,11 @@ class _OfOracle(Tuner):
     def __init__(
         self, hypermodel: Any = None, objective: Any = None, *more: Any, **arguments: Any
     ) -> None:
-        kind = getattr(_library().oracles, self._oracle)
+        kind = getattr(library().oracles, self._oracle)
         known = inspect.signature(kind).parameters
         own = dict(zip(known, (objective, *more), strict=False))
         own |= {name: arguments.pop(name) for name in [*arguments] if name in known}
-        own["objective"] = _directed(own.get("objective"))
+        own["objective"] = directed(own.get("objective"))
         super().__init__(kind(**own), hypermodel, **arguments)
 
 
@@ -418,92 +411,6 @@ def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
         )
     if hypermodel is None:
         raise UsageError(f"{name} has no hypermodel; give build_model(hp), or a HyperModel")
-
-
-def _settings_of(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `hptune.Tuner` that do what an oracle says.
-
-    Raises:
-        UsageError: It is none of KerasTuner's own.
-    """
-    kind = type(oracle)
-    if kind is not getattr(_library().oracles, kind.__name__, None):
-        raise UsageError(
-            f"the oracle is a {kind.__name__}, which hptune does not know; allowed are those of "
-            "keras_tuner.oracles, or search= with a sampler of your own (hptune's guide: plug-ins)"
-        )
-    found: dict[str, Any] = {
-        "objective": _objective(oracle.objective),
-        "trials": oracle.max_trials,
-        "seed": oracle.seed,
-        "hyperparameters": oracle.hyperparameters if oracle.hyperparameters.space else None,
-        "same_failures": oracle.max_consecutive_failed_trials,
-    }
-    if oracle.max_retries_per_trial:
-        found["on_failure"] = [f"exception=retry:{oracle.max_retries_per_trial}"]
-    if not oracle.tune_new_entries:
-        found["tune_new_entries"] = False
-    search = {"GridSearchOracle": "grid", "BayesianOptimizationOracle": "bayesian"}
-    found["search"] = search.get(kind.__name__, "random")
-    if kind.__name__ == "HyperbandOracle":
-        found |= _hyperband(oracle, given)
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _directed(objective: Any) -> Any:
-    """Return an objective with the direction that its name says.
-
-    KerasTuner minimises each metric of Keras that is not in its list, such as `val_f1_score`.
-    """
-    from ..config.objectives import direction_of
-
-    if isinstance(objective, list):
-        return [_directed(each) for each in objective]
-    if not isinstance(objective, str) or (direction := direction_of(objective)) is None:
-        return objective
-    return _library().Objective(objective, str(direction))
-
-
-def _objective(objective: Any) -> Any:
-    """Return an oracle's objective as `hptune.Tuner` takes it; None if it has none."""
-    from ..config.objectives import direction_of
-
-    if hasattr(objective, "objectives"):
-        return [_objective(each) for each in objective.objectives]
-    if objective.name == "default_objective":
-        return None
-    meant = direction_of(objective.name)
-    if meant not in (None, objective.direction):
-        warnings.warn(
-            f"{objective.name} is optimised towards {objective.direction}, as the oracle says; "
-            f"keras_tuner.Objective({objective.name!r}, {str(meant)!r}) is the other way",
-            stacklevel=4,
-        )
-    return f"{objective.name}:{objective.direction}"
-
-
-def _hyperband(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with KerasTuner's brackets: how many, of what sizes, from which epoch.
-
-    >>> from types import SimpleNamespace
-    >>> _hyperband(SimpleNamespace(max_epochs=9, factor=3, hyperband_iterations=2), {})["trials"]
-    38
-    """
-    epochs, factor = given.get("epochs") or oracle.max_epochs, oracle.factor
-    last = int(math.log(epochs, factor) + 1e-9)  # the number of the bracket that stops most
-    width = math.ceil(1 + math.log(epochs, factor) - 1e-9)
-    sizes = [math.ceil(width / (each + 1) * factor**each) for each in range(last + 1)]
-    found: dict[str, Any] = {"epochs": epochs}
-    if math.isfinite(oracle.hyperband_iterations):
-        found["trials"] = sum(sizes) * oracle.hyperband_iterations
-    if last and "pruner" not in given:
-        found |= {
-            "pruner": "hyperband",
-            "reduction_factor": factor,
-            "min_epochs": math.ceil(epochs / factor**last),
-            "brackets": last + 1,
-        }
-    return found
 
 
 def _show(text: str) -> None:

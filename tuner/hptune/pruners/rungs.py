@@ -39,19 +39,15 @@ def first_rung(epochs: int | None, min_epochs: int | None) -> int:
     Raises:
         UsageError: No trial could be stopped before its last epoch.
     """
-    first = min_epochs or _default_first(epochs)
+    known = epochs or 0
+    default = max(2, -(-known // _DEFAULT_MIN_PART)) if known >= _LEAST_FOR_TWO else 1
+    first = min_epochs or default
     if epochs is not None and first >= epochs > 1:
         raise UsageError(
             f"--min-epochs is {first}, but a trial trains at most {epochs} epochs, "
             "so no trial could be pruned; use a smaller --min-epochs"
         )
     return first
-
-
-def _default_first(epochs: int | None) -> int:
-    if epochs is None or epochs < _LEAST_FOR_TWO:
-        return 1
-    return max(2, -(-epochs // _DEFAULT_MIN_PART))
 
 
 def rung_levels(

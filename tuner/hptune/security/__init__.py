@@ -5,5 +5,5 @@ one of them accept each other's connections, and no others.
 
 Offers: `certificates` (made, read, checked), `handshake.why_refused`.
 
-May import: `errors`.
+May import: `errors`, `files`.
 """

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import StudyError, UsageError
+from ..files.access import replacing
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -145,15 +146,10 @@ def write_private(path: Path, text: str) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
+    with replacing(path, has_others=True) as fresh:
+        opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(opened, "w", encoding="ascii") as file:
             file.write(text)
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
 
 
 def file_of(path: Path) -> Path:

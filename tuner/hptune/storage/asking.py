@@ -16,10 +16,10 @@ import os
 import secrets
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
 from .. import text
+from ..core.clock import polls
 from ..core.messages import UserRequested
 from ..core.space.completion import completed, known_configurations
 from ..core.space.space import SearchSpace
@@ -82,25 +82,23 @@ def ask(
     check(directory, reader, action, trial=trial, points=points)
     request = new_request(action, tool=tool, trial=trial, points=points, note=note)
     directory.requests.append(request)
-    deadline = time.monotonic() + wait_seconds
-    while True:
+    for _ in polls(wait_seconds, _ANSWER_POLL_SECONDS):
         owner = directory.owner()  # before the ledger, which an ending master may still write
         answer = next((e for e in reader.user_requests() if e.request == request.name), None)
         if answer is not None:
             break
         if owner is None:
             raise StudyError(f"the study in {directory} ended before it took the request")
-        if time.monotonic() > deadline:
-            if reader.facts().get("measuring"):
-                raise StudyError(
-                    "the study still measures training steps, and answers when it has done so. "
-                    f"See `hptune status {directory}`"
-                )
+    else:
+        if reader.facts().get("measuring"):
             raise StudyError(
-                f"the study's master ({owner}) has not answered for {wait_seconds:g} seconds; it "
-                f"may still do so. See `hptune status {directory}`"
+                "the study still measures training steps, and answers when it has done so. "
+                f"See `hptune status {directory}`"
             )
-        time.sleep(_ANSWER_POLL_SECONDS)
+        raise StudyError(
+            f"the study's master ({owner}) has not answered for {wait_seconds:g} seconds; it "
+            f"may still do so. See `hptune status {directory}`"
+        )
     if answer.refused:
         raise StudyError(f"the study refused: {answer.refused}")
     return answer

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+from ..core.clock import polls
 from ..errors import NotAFileError, StudyError, StudyLockedError
 from ..files.access import open_plain
 from ..files.file_errors import removed
@@ -196,16 +197,14 @@ def living_owner(directory: Path) -> LockOwner | None:
     would fail. It asks the kernel which lock is in the way (F_GETLK, by `os.lockf(…, F_TEST)`).
     """
     lease = Lease(directory / "lease")
-    give_up_at = time.monotonic() + _UNNAMED_SECONDS
-    while True:
+    for _ in polls(_UNNAMED_SECONDS, 0.001):
         with _registry_guard:
             if mine := _held.get(_identity(directory / "lock")):
                 return mine.owner
             is_locked = _is_posix_locked(directory / "lock")
         found = lease.read()
-        if found is not None or not is_locked or time.monotonic() > give_up_at:
+        if found is not None or not is_locked:
             break
-        time.sleep(0.001)
     if is_locked:
         return found or UNKNOWN
     if found is None or (is_locked is False and found.boot == boot_id()):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 
 from .. import text
 from ..errors import DISK_FULL, HptuneError, NotAFileError, StorageFullError, UsageError
-from ..files.access import read_part
+from ..files.access import read_part, replacing
 from ..files.ownership import is_foreign, user_name
 
 _MARK_BYTES = 1_000
@@ -100,15 +99,11 @@ def _has(path: Path, mark: bytes) -> bool:
 
 
 def _replace(path: Path, contents: bytes) -> None:
-    fresh = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}")
-    try:
-        with fresh.open("xb") as file:  # it does not exist, so no link is followed
-            if path.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-            file.write(contents)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    # What is made did not exist, so no link is followed.
+    with replacing(path, has_others=True) as fresh, fresh.open("xb") as file:
+        if path.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+        file.write(contents)
 
 
 def _refusal(path: Path, found: str) -> UsageError:

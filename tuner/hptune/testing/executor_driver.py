@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from ..core.attempt import AttemptId, Cause, Ending, Usage
-from ..core.clock import SystemClock
+from ..core.clock import SystemClock, polls
 from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
@@ -375,7 +374,7 @@ def wait_until(condition: Callable[[], bool], seconds: float, left: Callable[[],
     Raises:
         AssertionError: It is not in the time allowed.
     """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"left behind: {left()}"
-        time.sleep(0.05)
+    for _ in polls(seconds, 0.05):
+        if condition():
+            return
+    raise AssertionError(f"left behind: {left()}")

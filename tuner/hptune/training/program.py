@@ -118,10 +118,6 @@ def run_program(
     return reports.latest
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _facts(trial: TrialContext) -> dict[str, str]:
     return {
         "checkpoint_dir": str(trial.checkpoint_dir),
@@ -236,7 +232,7 @@ class _Reports:
             return
         steps = [found.pop(name) for name in STEP_NAMES if name in found]
         # Other lines may be JSON too: those of a log have texts.
-        if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
+        if not found or not all(type(value) in (int, float) for value in (*found.values(), *steps)):
             return
         is_known = after is not None and not (steps and steps[0] > after)
         if is_known or any(step % 1 for step in steps[:1]):

@@ -7,13 +7,13 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
+from ..core.clock import polls
 from ..core.messages import Event
 from ..user_code.source import ObjectiveSource
 from . import devices
@@ -99,13 +99,7 @@ def _end_if_orphaned(master_pid: int) -> None:
     """End a process of joblib's whose master was killed; it would stay for minutes."""
     if not multiprocessing.current_process().name.startswith("LokyProcess"):
         return
-    deadline = time.monotonic() + ORPHANED_SECONDS
-    while True:
-        # First, whether time is over: this process may have stalled since.
-        is_late = time.monotonic() > deadline
+    for _ in polls(ORPHANED_SECONDS, 0.05):
         # Not compared with an earlier parent: the master may have died before this worker began.
         if os.getppid() != master_pid:
             os._exit(1)
-        if is_late:
-            return
-        time.sleep(0.05)

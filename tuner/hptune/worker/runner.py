@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
+from ..core.clock import polls
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, Reported
 from ..core.resources import Placement
 from ..errors import StudyError
@@ -265,18 +266,17 @@ class AttemptRunner:
         Raises:
             NoFilesLeft: They have not.
         """
-        give_up_at = time.monotonic() + NO_FILES_SECONDS
+        looks = polls(NO_FILES_SECONDS, _POLL_SECONDS)
         while True:
-            is_late = time.monotonic() >= give_up_at
+            is_last = next(looks)
             try:
                 with self._lock:
                     if self._state.is_starting(order.attempt):
                         self._fork(order, client, journal)
                     return
             except NoFilesLeft:
-                if is_late:
+                if is_last:
                     raise
-            time.sleep(_POLL_SECONDS)
 
     def _fork(self, order: AttemptOrder, client: Client, journal: AttemptJournal | None) -> None:
         attempt, brief = order.attempt, order.brief

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import text
 from ...core.space.parameters import label
+from ...core.space.parameters.checks import is_number
 from ...core.space.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -99,7 +100,8 @@ def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     numbered = (f"{study.name} ({number})" for number in itertools.count(2))
     name = next(each for each in itertools.chain([study.name], numbered) if each not in taken)
     goals = study.view.goals.objectives
-    written = optuna.create_study(study_name=name, storage=storage, directions=_directions(study))
+    directions = [f"{goal.direction}imize" for goal in goals]
+    written = optuna.create_study(study_name=name, storage=storage, directions=directions)
     # The identity first, the digest last: the next export replaces one that was cut short.
     written.set_user_attr(_IDENTITY, study.identity)
     written.set_metric_names([text.clean(goal.metric) for goal in goals])
@@ -108,10 +110,6 @@ def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     written.add_trials(trials)
     written.set_user_attr(_DIGEST, digest)
     return name
-
-
-def _directions(study: ExportedStudy) -> list[Any]:
-    return [f"{goal.direction}imize" for goal in study.view.goals.objectives]
 
 
 def _frozen(optuna: Any, study: ExportedStudy, trial: Trial, columns: _Columns) -> Any:
@@ -237,7 +235,7 @@ class _Columns:
                 )
 
     def _of_values(self, values: Sequence[ParamValue]) -> Any:
-        numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+        numbers = [*filter(is_number, values)]
         if len(numbers) < len(values):
             return self._kinds.CategoricalDistribution([*dict.fromkeys(values)])
         if all(isinstance(number, int) for number in numbers):

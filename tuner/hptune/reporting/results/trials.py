@@ -15,6 +15,7 @@ from ...core.attempt import (
     ReportedValue,
 )
 from ...core.resources import size
+from ...core.space.parameters.checks import is_number
 from ...core.trial import Trial, TrialState
 from ..table import aligned, fields, table
 from .best import goals_json
@@ -138,7 +139,7 @@ def _with_params(
     """Return the table with a column for each hyperparameter, or with one for all if too wide."""
     in_order = sorted(trials, key=attrgetter("number"))
     names = list(dict.fromkeys(name for trial in in_order for name in trial.params))
-    numeric = [n for n in names if all(_is_number(trial.params.get(n, 0)) for trial in trials)]
+    numeric = [n for n in names if all(is_number(trial.params.get(n, 0)) for trial in trials)]
     notes = ["; ".join(filter(None, _remarks(view, trial))) for trial in trials]
     cells = [names] + [
         [text.param(shown[n]) if n in shown else "" for n in names]
@@ -172,10 +173,6 @@ def _remarks(view: StudyView, trial: Trial) -> list[str]:
     else:
         words = [f"infeasible: {each}" for each in view.goals.broken(trial.metrics)]
     return [*words, note_words(view, trial.number)]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def trials_json(view: StudyView, trials: Sequence[Trial], *, now: float) -> dict[str, object]:

@@ -13,10 +13,10 @@ import contextlib
 import shlex
 import sqlite3
 import stat
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ...core.clock import polls
 from ...core.messages import Event
 from ...errors import StudyError
 from ...files.access import exists, not_plain, read_part
@@ -265,9 +265,7 @@ def remove_dead_dot_lock(database: Path) -> None:
     lock = dot_lock(database)
     with contextlib.suppress(FileNotFoundError):
         first = lock.stat()
-        deadline = time.monotonic() + DEAD_DOT_LOCK_SECONDS
-        while time.monotonic() < deadline:
-            time.sleep(0.1)
+        for _ in polls(DEAD_DOT_LOCK_SECONDS, 0.1):
             now = lock.stat()
             if (now.st_ino, now.st_mtime_ns) != (first.st_ino, first.st_mtime_ns):
                 return

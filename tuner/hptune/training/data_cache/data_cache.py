@@ -26,12 +26,12 @@ import contextlib
 import inspect
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...core.clock import polls
 from ...user_code.model_file import UserCode
 from ...user_code.source import ObjectiveSource
 from ..resume.randomness import seed_everything
@@ -204,8 +204,7 @@ class _CachedLoad:
 
     def _find_or_lock(self, store: CacheStore, hp: Any, lock: contextlib.ExitStack) -> Any:
         """Return the result if there is one, and whether this trial is to call `load_data`."""
-        deadline = time.monotonic() + self.max_wait_seconds
-        while True:
+        for _ in polls(self.max_wait_seconds, POLL_SECONDS):
             is_ours = lock.enter_context(store.loading(hp.known_values))
             # After locking: the trial that had the lock until now may have kept its result.
             entry = store.find(hp.known_values)
@@ -216,14 +215,12 @@ class _CachedLoad:
             if is_ours:
                 return None, True
             lock.close()
-            if time.monotonic() > deadline:
-                log.warning(
-                    "Another trial has been in load_data() for %g s; this one now calls it too.",
-                    self.max_wait_seconds,
-                )
-                return None, False
             self.while_waiting()
-            time.sleep(POLL_SECONDS)
+        log.warning(
+            "Another trial has been in load_data() for %g s; this one now calls it too.",
+            self.max_wait_seconds,
+        )
+        return None, False
 
     def _load_and_keep(self, store: CacheStore, hp: Any) -> Any:
         value, read = self._load(hp)

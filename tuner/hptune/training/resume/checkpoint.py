@@ -20,15 +20,15 @@ import hashlib
 import logging
 import os
 import pickle
-import secrets
 import shutil
 import socket
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ...core.clock import polls
 from ...errors import DISK_FULL
+from ...files.access import replacing
 from ...files.ownership import check_loadable, withhold_writing
 
 log = logging.getLogger(__name__)
@@ -100,19 +100,14 @@ class Checkpoints:
         Raises:
             NoRoom: The disk is full or may not be written to. Earlier checkpoints are unharmed.
         """
-        fresh = self._directory / f".{secrets.token_hex(8)}.tmp"
+        path = self._directory / f"{step}.ckpt"
         with room_needed(f"the checkpoint of epoch {step}", self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
-            try:
-                with fresh.open("xb") as file:
-                    withhold_writing(fresh)
-                    _write(file, state)
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(self._directory / f"{step}.ckpt")
-            except BaseException:
-                fresh.unlink(missing_ok=True)
-                raise
+            with replacing(path, has_others=True) as fresh, fresh.open("xb") as file:
+                withhold_writing(fresh)
+                _write(file, state)
+                file.flush()
+                os.fsync(file.fileno())
         _remove([path for _, path in self._newest_first()][KEPT:])
 
     def newest(self, *, cleans_up: bool = True) -> tuple[int, Any] | None:
@@ -139,18 +134,18 @@ class Checkpoints:
         Raises:
             CheckpointMissing: It does not appear.
         """
-        path, deadline = self._directory / f"{step}.ckpt", time.monotonic() + _APPEARS_SECONDS
+        path, looks = self._directory / f"{step}.ckpt", polls(_APPEARS_SECONDS, _POLL_SECONDS)
         while True:
+            is_last = next(looks)
             try:
                 list(self._directory.iterdir())  # asks the server again
                 return _read(path)
             except (OSError, ValueError) as error:
-                if time.monotonic() > deadline:
+                if is_last:
                     reason = getattr(error, "strerror", None) or error
                     raise CheckpointMissing(
                         f"{path} cannot be read on {socket.gethostname()} ({reason})"
                     ) from error
-                time.sleep(_POLL_SECONDS)
 
     def remove(self) -> None:
         """Remove all checkpoints, unless another process writes them."""

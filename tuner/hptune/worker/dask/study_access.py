@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...core.clock import polls
 from ...files.access import exists, is_folder
 from ...user_code.code_copy import CODE, keep_copy, keep_modules
 from ...user_code.model_file import sha256
@@ -102,18 +102,18 @@ def check_access(access: StudyAccess) -> ObjectiveSource:
     Raises:
         StudyAccessError: The study is not visible here, or cannot be written to.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    looks = polls(PATIENCE_SECONDS, 0.25)
     while True:
+        is_last = next(looks)
         try:
             _check_directory(Path(access.directory), access.token)
             return _find_code(access)
         except StudyAccessError as error:
-            if error.is_final or time.monotonic() > deadline:
+            if error.is_final or is_last:
                 raise
         except OSError as error:  # this worker's user may not look there, say
-            if time.monotonic() > deadline:
+            if is_last:
                 raise StudyAccessError(f"it does not see the study: {error}") from error
-        time.sleep(0.25)
 
 
 def _check_directory(directory: Path, token: str) -> None:

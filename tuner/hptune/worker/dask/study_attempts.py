@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec
 
 from ...core.attempt import AttemptId
+from ...core.clock import polls
 from ...core.messages import AttemptEnded, AttemptWaits
 from ...user_code.source import ObjectiveSource
 from .. import devices
@@ -116,11 +117,10 @@ class StudyAttempts:
         deadline = time.monotonic() + _LEAVE_SECONDS
         for task in tasks:
             task.ended.wait(max(0.0, deadline - time.monotonic()))
-        deadline += _SEND_SECONDS
-        while self.remote is not None and self.remote.sends and time.monotonic() < deadline:
-            if all(task.ended.is_set() for task in tasks):
+        for _ in polls(_SEND_SECONDS, 0.1):
+            has_ended = all(task.ended.is_set() for task in tasks)
+            if has_ended or self.remote is None or not self.remote.sends:
                 return
-            time.sleep(0.1)
 
     def close(self) -> None:
         """Kill what runs, and give back all devices."""

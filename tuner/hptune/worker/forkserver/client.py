@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
+from ...core.clock import polls
 from ...errors import ModelFileError, StudyError
 from ...text import signal_name
 from ...user_code.model_file import frameworks
@@ -418,12 +419,11 @@ class Client:
         """Close a connection that failed; if its fork server is dead, none of its children runs."""
         self.close()
         pid, since = self._server
-        deadline = time.monotonic() + _DYING_SECONDS
-        while began(pid) == since:
-            if time.monotonic() > deadline:
-                return  # it is alive, and ends the children of this connection
-            time.sleep(0.01)
-        orphans.kill_of_dead_server(self._folder)
+        for _ in polls(_DYING_SECONDS, 0.01):
+            if began(pid) != since:
+                orphans.kill_of_dead_server(self._folder)
+                return
+        # It is alive, and ends the children of this connection.
 
 
 def _read_probe(order: ProbeOrder, client: Client, channel: Channel, busy: Busy) -> Found:

@@ -21,10 +21,10 @@ import contextlib
 import os
 import resource
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from ...core.clock import polls
 from .. import devices
 from ..process_ids import RLIMIT_LOCKS, adopt_orphans, began, children_of, place, trial_of
 
@@ -71,17 +71,16 @@ def _job(environment: Mapping[str, str]) -> str:
 
 def kill_of_dead_owners() -> None:
     """Kill what is left of fork servers whose owners are dead, and wait until it is gone."""
-    end = time.monotonic() + END_SECONDS
 
     def is_left(owner: str, owner_began: str, _: str) -> bool:
         return began(int(owner)) != owner_began
 
-    while found := [*_marked(is_left)]:
-        ends = any(_runs(pid, "worker.forkserver.server") for pid in found)
-        if not ends or time.monotonic() >= end:
-            _kill_marked(is_left)
-            return
-        time.sleep(_POLL_SECONDS)
+    for _ in polls(END_SECONDS, _POLL_SECONDS):
+        found = [*_marked(is_left)]
+        if not any(_runs(pid, "worker.forkserver.server") for pid in found):
+            break
+    if found:
+        _kill_marked(is_left)
 
 
 def kill_of_dead_server(folder: Path) -> None:
@@ -90,13 +89,12 @@ def kill_of_dead_server(folder: Path) -> None:
 
 
 def _kill_marked(is_left: Callable[[str, str, str], bool]) -> None:
-    end = time.monotonic() + END_SECONDS
-    is_late = False
-    while not is_late and (found := [*_marked(is_left)]):
-        is_late = time.monotonic() >= end
+    for is_last in polls(END_SECONDS, _POLL_SECONDS):
+        found = [*_marked(is_left)]
+        if not found:
+            break
         for pid in found:
-            kill(pid, spares_trackers=not is_late)
-        time.sleep(_POLL_SECONDS)
+            kill(pid, spares_trackers=not is_last)
 
 
 def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:

@@ -62,7 +62,8 @@ def sample(pid: int) -> Sample | None:
         for each in pids:
             try:
                 memory += _memory_bytes(each, is_alone=len(pids) == 1)
-                seconds += _cpu_seconds(each)
+                # utime and stime, and cutime and cstime of the children that it has waited for
+                seconds += sum(map(int, stat_of(each)[11:15])) / _TICKS
                 delays.update(_delays(each))
             except (OSError, ValueError):
                 if each == pid:
@@ -277,9 +278,3 @@ def _fields(path: Path) -> dict[str, int]:
     if not found:
         raise ValueError(f"{path} has no sizes")  # of a zombie
     return found
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = stat_of(pid)
-    # utime and stime, and those of the children that it has waited for: cutime and cstime
-    return sum(map(int, fields[11:15])) / _TICKS
