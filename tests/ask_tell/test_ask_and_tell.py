@@ -14,6 +14,7 @@ import hptune
 from asked_studies import SPACE, Clock, opened, states
 from commands import Commands
 from hptune.ask_tell import followed
+from hptune.ask_tell.study import open_again
 from hptune.ask_tell.trial import AskedTrial
 from hptune.clusters.jobs import jobs_name
 from hptune.core.attempt import Cause, Outcome
@@ -31,6 +32,7 @@ from hptune.errors import (
     UsageError,
 )
 from hptune.master.replay import replay
+from hptune.master.resume_plan import Changes
 from hptune.reporting.results.view import StudyState
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
@@ -215,6 +217,8 @@ def test_a_budget_and_a_time_limit_end_the_study(path: Path, clock: Clock) -> No
     trial.tell()
     with pytest.raises(StudyOverError, match="the budget of 1 core hour is spent"):
         study.ask()
+    said = open_again(StudyDirectory(path), Changes(settings={"trials": 99}))
+    assert said.endswith("the budget of 1 core hour is spent; a larger --budget asks for more")
     more = hptune.open_study(path, budget="2core-h")
     assert more.ask().number == 0, "a trial that was stopped with the study continues"
     clock.ahead_seconds = 12_000.0

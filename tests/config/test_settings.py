@@ -141,8 +141,10 @@ def test_a_resumed_study_has_the_backend_that_it_had_unless_another_one_is_given
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
-    plain = settings().to_json()
+    first = settings()
+    plain = first.to_json()
     monkeypatch.delenv("KERAS_BACKEND")
+    assert first.source.backend == "torch", "what executors give to their workers"
     again = StudySettings.from_json(plain)
     of_a_function = replace(again, source=replace(again.source, kind=SourceKind.PICKLE))
     for resumed in (again, of_a_function.found_in(tmp_path)):

@@ -44,7 +44,7 @@ def test_all_workers_train_on_the_backend_that_the_user_asked_for(
     tmp_path: Path, model: ObjectiveSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
-    access = prepared(tmp_path, model)
+    access = prepared(tmp_path, ObjectiveSource(model.kind, model.path))
     monkeypatch.setenv("KERAS_BACKEND", "jax")  # as a worker may have
     assert check_access(access).backend == "torch"
 

@@ -20,7 +20,7 @@ from ..core.spelling import did_you_mean
 from ..core.trial import Trial
 from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
 from ..master.plan import check_named, plan_start
-from ..master.resume_plan import Changes
+from ..master.resume_plan import TOTALS, Changes
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.turn import MasterRunsError, acquired
@@ -221,7 +221,8 @@ def open_again(directory: StudyDirectory, changes: Changes) -> str:
     open_session(session, changes)
     if (finish := session.finish) is not None:
         is_all = finish.finish_reason is FinishReason.EXHAUSTED
-        more = "" if is_all else "; a larger --trials asks for more"
+        total = TOTALS.get(finish.finish_reason, "--trials")
+        more = "" if is_all else f"; a larger {total} asks for more"
         return f"the study in {directory} is over: {finish.reason}{more}"
     return (
         f"the study in {directory} has no code that hptune could run. It is open: programs ask for "

@@ -103,16 +103,14 @@ class StudySettings(StudyOptions):
         return replace(self, **{**changes, "options": kept})
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for the ledger: without passwords, and with Keras's backend."""
-        plain = asdict(self)
-        plain["source"]["backend"] = self.source.backend or os.environ.get("KERAS_BACKEND", "")
-        return {**plain, "warm_start": [*map(without_passwords, self.warm_start)]}
+        """Return plain values, for the ledger, which has no passwords."""
+        return {**asdict(self), "warm_start": [*map(without_passwords, self.warm_start)]}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the settings that `to_json` wrote; a KERAS_BACKEND that is set now counts more."""
-        source, backend = plain["source"], os.environ.get("KERAS_BACKEND")
-        backend = backend or source.get("backend", "")
+        source = plain["source"]
+        backend = os.environ.get("KERAS_BACKEND") or source["backend"]
         code = ObjectiveSource(SourceKind(source["kind"]), source["path"], backend=backend)
         return cls(**{**plain, "source": code})
 

@@ -34,6 +34,9 @@ from .resume_checks import changeable, check_changes, check_constants, check_roo
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
 """Sections whose settings, if they are changed, may give a study that has ended work to do."""
 
+TOTALS = {FinishReason.TIME_UP: "--timeout", FinishReason.BUDGET_SPENT: "--budget"}
+"""The options whose totals can be used up before all trials are over, by how a run ended then."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
@@ -212,8 +215,11 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     """
     ended, settings = past.facts["ended"], request.asked.settings
     trials = past.trials
-    is_over = _is_used_up(settings, past) and settings.trials == request.stored.trials
-    if ended is None or not (is_over or all(trial.state.is_final for trial in trials)):
+    if ended and _is_used_up(settings, past):  # whatever else is asked, nothing of it can be done
+        finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
+        more = f"a larger {TOTALS[finish.finish_reason]} asks for more"
+        return finish, [f"nothing is done: {finish.reason}; {more}"]
+    if ended is None or not all(trial.state.is_final for trial in trials):
         return None
     able_to_retry = past.engine.able_to_retry
     if request.accept_space or (request.retry_failed and able_to_retry):
@@ -231,9 +237,6 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return None
     known = [*_unread(settings, past), *known]
     finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
-    if is_over:
-        more = "--timeout" if finish.finish_reason is FinishReason.TIME_UP else "--budget"
-        return finish, [*known, f"nothing is done: {finish.reason}; a larger {more} asks for more"]
     again = "; --retry-failed runs failed trials again" if able_to_retry else ""
     if finish.finish_reason is FinishReason.EXHAUSTED:
         more = "--epochs asks for longer trainings, --accept-space for a changed search space"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,7 +30,8 @@ class ObjectiveSource:
         entry: Name of the entry point in the file; empty for the one that hptune finds.
         python: The Python that runs it; empty for that of the worker.
         copy: A copy of the file, which is run in its place; empty for the file itself.
-        backend: Keras's backend; empty for that of the worker's environment.
+        backend: Keras's backend, by default that of KERAS_BACKEND where the user asks; empty for
+            that of the worker's environment.
     """
 
     kind: SourceKind
@@ -37,7 +39,7 @@ class ObjectiveSource:
     entry: str = ""
     python: str = ""
     copy: str = ""
-    backend: str = ""
+    backend: str = field(default_factory=lambda: os.environ.get("KERAS_BACKEND", ""))
 
     @property
     def shown(self) -> str:

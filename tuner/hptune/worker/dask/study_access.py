@@ -80,8 +80,6 @@ def prepare_access(
         ModelFileError: The model file is gone.
         OSError: The copy cannot be written.
     """
-    backend = source.backend or os.environ.get("KERAS_BACKEND", "")  # not each worker's own
-    source = replace(source, backend=backend)
     copy = keep_copy(source, directory)
     if copy is None:
         given = [Path(source.path).name, *(each for each in _GIVEN if (directory / each).is_file())]
