@@ -238,3 +238,20 @@ def test_four_objectives_lead_to_the_configurations_that_are_good_in_some() -> N
         sampler.tell(ended)
         inside += number >= 10 and max(abs(x - 0.5), abs(y - 0.5)) < 0.8
     assert inside > 10  # of 20; 2 % of the space
+
+
+def test_the_front_is_followed_to_where_trials_fail() -> None:
+    cube = SearchSpace(tuple(FloatParameter(name, 0.0, 1.0) for name in ("width", "depth", "rate")))
+    sampler = BayesianSampler(cube, 2, directions=(Direction.MIN,) * 2)
+    largest = 0.0
+    for number in range(30):
+        ((params, origin),) = [(each.params, each.origin) for each in sampler.ask([number])]
+        width, depth, rate = (float(str(params[name])) for name in ("width", "depth", "rate"))
+        size, error = width + depth, (rate - 0.4) ** 2 - width - depth
+        if size > 1.2:
+            sampler.tell(Trial(number, params, origin, TrialState.FAILED))
+            continue
+        largest = max(largest, size)
+        state = TrialState.COMPLETE
+        sampler.tell(Trial(number, params, origin, state, error, extra_values=(size,)))
+    assert largest > 0.7  # as careful as with one objective: 0.44

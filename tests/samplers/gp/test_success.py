@@ -22,7 +22,7 @@ def learned(rows: Floats, succeeded: Floats) -> SuccessModel:
 
 
 def factor(model: SuccessModel, row: Floats) -> float:
-    return math.exp(float(model.log_factor(row)[0]))
+    return math.exp(float(model.log_factor(row, 60.0)[0]))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_failures_without_a_pattern_change_little(rows: Floats) -> None:
     chance[[3, 17, 31]] = 0.0
     model = learned(rows, chance)
     everywhere = np.random.default_rng(1).random((200, 2))
-    assert np.exp(model.log_factor(everywhere)).min() > 0.9
+    assert np.exp(model.log_factor(everywhere, 60.0)).min() > 0.9
     assert factor(model, rows[[3]]) > 0.9
 
 

@@ -22,7 +22,14 @@ _FAR = 1e4
 
 
 class Acquisition(Protocol):
-    """How much a configuration is expected to improve on what is known; a logarithm."""
+    """How much a configuration is expected to improve on what is known; a logarithm.
+
+    Attributes:
+        caution: Power of the probability of success in the factor for it, if failures depend on the
+            configuration.
+    """
+
+    caution: float
 
     def values(self, features: Floats) -> Floats:
         """Return the value at each point."""
@@ -40,6 +47,10 @@ class ExpectedImprovement:
         process: Model of the values; lower is better.
         incumbent: The value to improve on.
     """
+
+    caution = 60.0
+    """Near the border of what fails the expected improvement is often larger by orders of magnitude
+    than elsewhere, so that a power of 1 would prevent little."""
 
     def __init__(self, process: GaussianProcess, incumbent: float) -> None:
         self._process = process

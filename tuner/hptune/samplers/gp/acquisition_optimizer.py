@@ -44,7 +44,9 @@ class AcquisitionOptimizer:
         """Return the log expected improvement at each of these full rows, less where some fail."""
         features = self._kernel_features.features(rows, self._encoding.active(rows))
         found = self._function.values(features)
-        return found if self._success is None else found + self._success.log_factor(features)
+        if self._success is not None:
+            found = found + self._success.log_factor(features, self._function.caution)
+        return found
 
     def local_search(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Improve each row, alternately by one listed value and along all continuous columns.
@@ -73,7 +75,9 @@ class AcquisitionOptimizer:
             features = self._kernel_features.features(moved, active)
             values, found = self._function.values_with_gradients(features)
             if self._success is not None:
-                log, gradients = self._success.log_factor_with_gradients(features)
+                log, gradients = self._success.log_factor_with_gradients(
+                    features, self._function.caution
+                )
                 values, found = values + log, found + gradients
             return values, np.where(active[:, positions], found[:, places], 0.0)
 

@@ -15,7 +15,6 @@ from ..common.pareto import pareto_losses
 from .acquisition import HALF_LOG_2PI, MIN_IMPROVEMENT, log1mexp, log_expected_improvement
 from .gaussian_process import GaussianProcess
 from .kernel_features import KernelFeatures
-from .success import SuccessModel
 from .surrogate import SurrogateFitter, comparable, subset
 
 _BEYOND_WORST = 0.1
@@ -37,14 +36,12 @@ class FrontSurrogate:
         reference: The values beyond which nothing is gained.
         promising: Rows near which the search draws candidates: of the measured configurations
             that no other one dominates.
-        success: Probability that a configuration succeeds; None if none failed.
     """
 
     processes: tuple[GaussianProcess, ...]
     means: Floats
     reference: Floats
     promising: Floats
-    success: SuccessModel | None
 
     def acquisition(self) -> HypervolumeImprovement:
         """Return the acquisition function."""
@@ -73,8 +70,7 @@ def fit_front(
         kernel_features: Features of the space's rows.
         seen: The observations of each objective.
     """
-    models = [fitter.fit(each) for each in seen]
-    processes = tuple(model.process for model in models)
+    processes = tuple(fitter.fit(each).process for each in seen)
     rows, tiers = seen[0].rows, seen[0].tiers
     is_measured = tiers < Tier.FAILED
     losses = np.column_stack([comparable(each) for each in seen])
@@ -86,7 +82,6 @@ def fit_front(
         np.concatenate([means, _means(processes, running)]),
         means.max(axis=0) + _BEYOND_WORST * np.ptp(means, axis=0),
         measured[pareto_losses(means) < 1.0],
-        models[0].success,
     )
 
 
@@ -108,6 +103,10 @@ class HypervolumeImprovement:
         front: Points that no other one dominates (n x objectives).
         reference: The upper corner of all that counts.
     """
+
+    caution = 5.0
+    """Lower than with one objective: all along the front something is gained, and with 60 the
+    search stays near what succeeded first."""
 
     def __init__(
         self, processes: Sequence[GaussianProcess], front: Floats, reference: Floats

@@ -82,12 +82,14 @@ class BayesianSampler(LearningSampler):
         if not self._is_enough(seen):
             return self._initial(numbers, seen)
         with one_thread():
-            models = self._models()
+            models, success = self._models(), success_model(seen, self._kernel_features)
             return self._untried.suggest(
                 numbers,
                 self._seed,
                 "bayesian",
-                lambda number, rng, pending: self._proposed(models(number, pending), rng, pending),
+                lambda number, rng, pending: self._proposed(
+                    models(number, pending), success, rng, pending
+                ),
                 random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
 
@@ -149,14 +151,18 @@ class BayesianSampler(LearningSampler):
     # --- the search ---------------------------------------------------------------------------
 
     def _proposed(
-        self, model: Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
+        self,
+        model: Model,
+        success: SuccessModel | None,
+        rng: np.random.Generator,
+        pending: Mapping[Hashable, Params],
     ) -> Keyed | None:
         encoding = self._encoding
         acquisition = AcquisitionOptimizer(
             encoding,
             self._kernel_features,
             model.acquisition(),
-            model.success,
+            success,
         )
         random_rows = uniform_rows(encoding, rng, _CANDIDATES)
         near_rows = perturbed_rows(

@@ -22,10 +22,6 @@ from .gaussian_process import GaussianProcess, Kernel
 from .kernel_features import KernelFeatures
 
 # Measured (benchmarks/search_quality.py with benchmarks/memory_limits):
-_CAUTION = 60.0
-"""Power of the probability in the factor, if failures depend on the configuration. Near the border
-of what fails the expected improvement is often larger by orders of magnitude than elsewhere, so
-that a power of 1 would prevent little."""
 _DEPENDENT_ODDS = 10.0
 """Prior odds that failures depend on the configuration."""
 _INDEPENDENT_RATE = (1.0, 9.0)
@@ -88,16 +84,18 @@ class SuccessModel:
         volume = self._process.log_determinant + float(np.log(curvature).sum())
         evidence = fit - 0.5 * float(latent @ slope) - 0.5 * volume
         odds = math.log(_DEPENDENT_ODDS) + evidence - _independent_evidence(succeeded)
-        self._power = _CAUTION * float(scipy.special.expit(odds))
+        self._dependence = float(scipy.special.expit(odds))
 
-    def log_factor(self, features: Floats) -> Floats:
+    def log_factor(self, features: Floats, caution: float = 1.0) -> Floats:
         """Return the logarithm of the factor for the gain expected at each point."""
         mean, deviation = self._process.predict(features)
         z = (mean + _MEAN) / np.hypot(1.0, deviation)
-        found: Floats = self._power * scipy.special.log_ndtr(z)
+        found: Floats = caution * self._dependence * scipy.special.log_ndtr(z)
         return found
 
-    def log_factor_with_gradients(self, features: Floats) -> tuple[Floats, Floats]:
+    def log_factor_with_gradients(
+        self, features: Floats, caution: float = 1.0
+    ) -> tuple[Floats, Floats]:
         """Return the logarithms of the factors, and their derivatives by each feature."""
         mean, deviation, by_mean, by_deviation = self._process.predict_with_gradients(features)
         scale = np.hypot(1.0, deviation)
@@ -105,7 +103,8 @@ class SuccessModel:
         logs = scipy.special.log_ndtr(z)
         slopes = np.exp(-0.5 * z * z - logs) / math.sqrt(2.0 * math.pi)
         gradients = (by_mean - (z * deviation / scale)[:, None] * by_deviation) / scale[:, None]
-        return self._power * logs, (self._power * slopes)[:, None] * gradients
+        power = caution * self._dependence
+        return power * logs, (power * slopes)[:, None] * gradients
 
 
 def success_model(seen: Observations, kernel_features: KernelFeatures) -> SuccessModel | None:

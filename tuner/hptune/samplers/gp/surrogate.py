@@ -12,7 +12,6 @@ from ..common.observations import Observations, Tier
 from .acquisition import ExpectedImprovement
 from .gaussian_process import GaussianProcess, Kernel, Posterior, starting_kernels
 from .kernel_features import KernelFeatures
-from .success import SuccessModel, success_model
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
 """Candidates for the power of Yeo and Johnson's transformation."""
@@ -39,13 +38,11 @@ class Surrogate:
         incumbent: The value to improve on: the lowest predicted mean at the finished and running
             configurations.
         best: Rows of the measured configurations, best first.
-        success: Probability that a configuration succeeds; None if none failed.
     """
 
     process: GaussianProcess
     incumbent: float
     best: Floats
-    success: SuccessModel | None
 
     @property
     def promising(self) -> Floats:
@@ -99,7 +96,7 @@ class SurrogateFitter:
         )
         best = rows[np.argsort(targets, kind="stable")]
         incumbent = float(process.predict(features)[0].min())
-        found = Surrogate(process, incumbent, best, success_model(seen, self._kernel_features))
+        found = Surrogate(process, incumbent, best)
         for running in self._kernel_features.of_observed(seen.rows[seen.tiers == Tier.UNFINISHED]):
             found = found.with_fantasy(running)
         return found
