@@ -113,6 +113,10 @@ def test_the_first_rung_is_a_twentieth_of_the_training_and_2_at_least(
     assert made("asha", epochs=epochs, min_epochs=1).rungs[0] == 1
 
 
+def test_a_large_reduction_factor_has_a_rung_in_a_short_training() -> None:
+    assert made("asha", epochs=4, min_epochs=None, reduction_factor=5).rungs == (1,)
+
+
 def test_the_first_rung_of_a_training_without_a_known_end_is_1() -> None:
     assert made("asha", epochs=None, min_epochs=None).rungs[0] == 1
 

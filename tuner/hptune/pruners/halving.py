@@ -127,7 +127,8 @@ class HalvingPruner(Pruner):
         brackets: int | None = 1,
     ) -> None:
         self._directions = tuple(directions)
-        self._levels = rung_levels(first_rung(epochs, min_epochs), reduction_factor, epochs=epochs)
+        first = first_rung(epochs, min_epochs, reduction_factor)
+        self._levels = rung_levels(first, reduction_factor, epochs=epochs)
         latest = 0 if epochs is None else math.isqrt(epochs**2 // reduction_factor)
         if min_epochs and latest and not self._levels:
             raise UsageError(

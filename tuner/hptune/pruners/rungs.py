@@ -17,7 +17,6 @@ from ..errors import UsageError
 
 REDUCTION_FACTOR = 3
 _DEFAULT_MIN_PART = 20
-_LEAST_FOR_TWO = 4
 _UNLIMITED = 2**40
 """Steps; more than any training has."""
 
@@ -29,18 +28,20 @@ _MAX_RECENT = 100
 """Trials; the recent ones are the newest quarter at a rung, at most this many."""
 
 
-def first_rung(epochs: int | None, min_epochs: int | None) -> int:
+def first_rung(
+    epochs: int | None, min_epochs: int | None, reduction_factor: int = REDUCTION_FACTOR
+) -> int:
     """Return the first step at which trials are judged.
 
-    By default it is a twentieth of the training, and at least 2 from four epochs on. On recorded
-    learning curves, the ranking after the first epoch hardly predicts the final one
+    By default it is a twentieth of the training, and at least 2 if `rung_levels` allows one there.
+    On recorded learning curves, the ranking after the first epoch hardly predicts the final one
     (`docs/decisions/first-rung-at-two.md`).
 
     Raises:
         UsageError: No trial could be stopped before its last epoch.
     """
-    known = epochs or 0
-    default = max(2, -(-known // _DEFAULT_MIN_PART)) if known >= _LEAST_FOR_TWO else 1
+    has_second = bool(rung_levels(2, reduction_factor, epochs=epochs or 0))
+    default = max(2, -(-(epochs or 0) // _DEFAULT_MIN_PART)) if has_second else 1
     first = min_epochs or default
     if epochs is not None and first >= epochs > 1:
         raise UsageError(
