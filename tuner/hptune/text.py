@@ -297,7 +297,7 @@ def signal_name(number: int) -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Return names, of which at most so many are listed.
+    """Return names, joined by commas; of many, the first ones and how many more there are.
 
     >>> some(["a", "b"], 2), some(["a", "b", "c"], 1)
     ('a, b', 'a and 2 more')
