@@ -54,7 +54,7 @@ def test_failures_without_a_pattern_change_little(rows: Floats) -> None:
 def test_the_gradients_are_those_of_the_factor(rows: Floats) -> None:
     model = learned(rows, rows.sum(axis=1) < 1.2)
     points, step = np.array([[0.3, 0.6], [0.7, 0.6], [0.9, 0.9]]), 1e-6
-    logs, gradients = model.log_factor_with_gradients(points)
+    logs, gradients = model.log_factor_with_gradients(points, 1.0)
     np.testing.assert_allclose(logs, model.log_factor(points))
     for j in range(2):
         moved = step * np.eye(2)[j]

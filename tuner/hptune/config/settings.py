@@ -110,7 +110,7 @@ class StudySettings(StudyOptions):
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the settings that `to_json` wrote; a KERAS_BACKEND that is set now counts more."""
         source = plain["source"]
-        backend = os.environ.get("KERAS_BACKEND") or source["backend"]
+        backend = os.environ.get("KERAS_BACKEND") or source.get("backend", "")
         code = ObjectiveSource(SourceKind(source["kind"]), source["path"], backend=backend)
         return cls(**{**plain, "source": code})
 

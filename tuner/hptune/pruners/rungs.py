@@ -40,9 +40,9 @@ def first_rung(
     Raises:
         UsageError: No trial could be stopped before its last epoch.
     """
-    has_second = bool(rung_levels(2, reduction_factor, epochs=epochs or 0))
-    default = max(2, -(-(epochs or 0) // _DEFAULT_MIN_PART)) if has_second else 1
-    first = min_epochs or default
+    known = epochs or 0
+    has_second = bool(rung_levels(2, reduction_factor, epochs=known))
+    first = min_epochs or (max(2, -(-known // _DEFAULT_MIN_PART)) if has_second else 1)
     if epochs is not None and first >= epochs > 1:
         raise UsageError(
             f"--min-epochs is {first}, but a trial trains at most {epochs} epochs, "

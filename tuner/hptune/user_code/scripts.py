@@ -214,7 +214,9 @@ def _bases(node: ast.AST) -> list[str]:
 
 def is_of_program(node: ast.stmt) -> bool:
     """Return whether it is `if __name__ == "__main__":`."""
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+    return isinstance(node, ast.If) and "__name__" in {
+        each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)
+    }
 
 
 def _run_at_import(tree: ast.Module) -> ast.Module:

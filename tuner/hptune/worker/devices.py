@@ -175,10 +175,10 @@ def set_walltime(seconds: float | None) -> None:
             system says.
     """
     if seconds is None and not os.environ.get(_ENDS_AT):
-        end, known = ends_at(), ((name, os.environ.get(name, "")) for name in _WALLTIMES)
-        for name, text in known if end is None else ():
-            if text.isdecimal():  # a job may have done much before its worker begins
-                end = time.time() - seconds_since_first(f"{name}={text}") + int(text)
+        end, known = ends_at(), [(name, os.environ.get(name, "")) for name in _WALLTIMES]
+        found = next((each for each in known if each[1].isdecimal()), None)
+        if end is None and found is not None:  # a job may do much before its worker begins
+            end = time.time() - seconds_since_first("=".join(found)) + int(found[1])
         seconds = None if end is None else end - time.time()
     if seconds is not None:
         os.environ[_ENDS_AT] = f"{time.time() + seconds:.0f}"

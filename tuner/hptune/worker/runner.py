@@ -266,9 +266,7 @@ class AttemptRunner:
         Raises:
             NoFilesLeft: They have not.
         """
-        looks = polls(NO_FILES_SECONDS, _POLL_SECONDS)
-        while True:
-            is_last = next(looks)
+        for is_last in polls(NO_FILES_SECONDS, _POLL_SECONDS):
             try:
                 with self._lock:
                     if self._state.is_starting(order.attempt):

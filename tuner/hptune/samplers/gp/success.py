@@ -93,9 +93,7 @@ class SuccessModel:
         found: Floats = caution * self._dependence * scipy.special.log_ndtr(z)
         return found
 
-    def log_factor_with_gradients(
-        self, features: Floats, caution: float = 1.0
-    ) -> tuple[Floats, Floats]:
+    def log_factor_with_gradients(self, features: Floats, caution: float) -> tuple[Floats, Floats]:
         """Return the logarithms of the factors, and their derivatives by each feature."""
         mean, deviation, by_mean, by_deviation = self._process.predict_with_gradients(features)
         scale = np.hypot(1.0, deviation)
