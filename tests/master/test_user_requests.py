@@ -21,7 +21,7 @@ from hptune.storage.requests import RequestFile
 from hptune.user_code.model_file import check_path
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 10.0),))
-BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"note":null,"trial":'
+BEGIN = b'{"name":"a","action":"stop a trial","by":"ada","points":[],"note":null,"trial":'
 
 
 class Asked:

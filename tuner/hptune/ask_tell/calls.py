@@ -14,9 +14,9 @@ import time
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..core.attempt import AttemptId, Halt
-from ..core.messages import Event, Finish
-from ..core.trial import Params, Trial
+from ..core.attempt import Halt
+from ..core.messages import Event, Finish, Start
+from ..core.trial import Trial
 from ..core.user_requests import RequestAnswer, UserAction, UserRequest
 from ..errors import (
     HptuneError,
@@ -49,20 +49,12 @@ class GivenTrial:
     """A trial that a program gets.
 
     Attributes:
-        attempt: The attempt that begins.
-        params: Its configuration.
-        seed: The seed of its training.
-        resume_from: The last step that the trial has reported; None if it has reported none.
-        rungs: The steps at which it is judged.
+        start: The engine's command to start an attempt of it.
         epochs: The full training of a trial; None if unknown.
         space: The search space, with what trials have declared so far, as JSON.
     """
 
-    attempt: AttemptId
-    params: Params
-    seed: int
-    resume_from: int | None
-    rungs: tuple[int, ...]
+    start: Start
     epochs: int | None
     space: Sequence[Mapping[str, object]]
 
