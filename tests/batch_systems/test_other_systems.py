@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask
 import pytest
+from dask.utils import parse_bytes
 
 from fake_batch_system import COMMANDS, install
 from hptune.clusters import batch_jobs
 from hptune.clusters.batch_jobs import BatchJob, JobList, Seen
+from hptune.clusters.batch_systems import SYSTEMS, JobMaker
 from hptune_jobqueue.errors import JobsFailError
 from hptune_jobqueue.scheduler import JoinedWorker
+from hptune_jobqueue.script import job_class
 from real_runs import Hptune, states, wait_for
 from slurm_studies import model
 
@@ -45,6 +51,22 @@ def test_a_study_runs_in_the_jobs_of_each_system_and_cancels_them(hptune: Hptune
         assert "-m hptune worker tls://127.0.0.1:" in script.read_text()
         assert "date -d +600sec +%s" in script.read_text()
         assert "--death-timeout 120 " in script.read_text()
+
+
+@pytest.mark.parametrize("system", COMMANDS)
+def test_a_worker_is_granted_the_memory_that_it_offers(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "bin", system)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    job_class(SYSTEMS[system].job_class)  # its import sets defaults
+    for memory in ("1GB", "64GB", "1200GB"):
+        given = {f"jobqueue.{system}.{key}": each for key, each in JOB.items()}
+        with dask.config.set({**given, f"jobqueue.{system}.memory": memory}):
+            maker = JobMaker(SYSTEMS[system], name="a", logs=tmp_path, arguments=())
+            script = maker.job("tcp://login:8786", "w").job_script()
+        granted, offered = re.findall(r"--memory(?:-limit)? (\S+)", script)
+        assert int(offered) <= parse_bytes(granted)
 
 
 def job(number: int, *, joined: bool = False) -> BatchJob:
