@@ -104,6 +104,14 @@ def test_a_job_whose_worker_takes_trials_is_no_other_job_because_squeue_hides_it
     assert jobs.lines == []
 
 
+def test_a_job_that_trials_run_on_is_not_cancelled_because_squeue_shows_it_waiting() -> None:
+    jobs = JobsDriver(max_jobs=2)
+    jobs.drive(1, wanted=2)
+    jobs.there["1_0"] = running(jobs.there["1_0"])
+    jobs.drive(3, wanted=1, useful=lambda: {each: each == "1_1" for each in jobs.alive})
+    assert jobs.alive == {"1_1"}
+
+
 def test_a_job_that_squeue_no_longer_shows_is_cancelled_before_it_is_replaced() -> None:
     """It may still wait or run: a second one must not run beside it."""
     jobs = JobsDriver()
