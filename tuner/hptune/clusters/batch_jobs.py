@@ -29,7 +29,7 @@ from ..errors import UsageError
 from ..text import plural
 from .batch_systems import SYSTEMS, JobMaker
 from .jobs import JobWorkers, jobs_folder, jobs_name, translated_errors, worker_arguments
-from .layout import WorkerLayout
+from .layout import WorkerLayout, fitting
 
 DEFAULT_MAX_JOBS = 10
 
@@ -112,7 +112,7 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
                 "one here; ask for one, or start the workers in jobs of your own (see "
                 "docs/guide/batch-systems.md)"
             )
-        if not maker.size.holds(resources):
+        if not fitting(resources, [maker.has]):
             raise UsageError(
                 f"a trial asks for {resources}, but a job has {maker.size} ({maker.section}); ask "
                 "for less, or for larger jobs there"
@@ -153,9 +153,9 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         return "" if self._cluster is None else self._cluster.left
 
     def _jobs_for(self, sizes: Mapping[Resources, int]) -> int:
-        size = self.cluster.maker.size
+        job = [self.cluster.maker.has]
         # A trial may come that no job holds: one of a study that was resumed. It waits.
-        return math.ceil(sum(n / max(1, size.holds(trial)) for trial, n in sizes.items()))
+        return math.ceil(sum(n / max(1, fitting(trial, job)) for trial, n in sizes.items()))
 
 
 @dataclass(slots=True)
