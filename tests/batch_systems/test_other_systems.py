@@ -113,6 +113,18 @@ def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None
     assert "The last one: job 2 ended" in listed.failure
 
 
+def test_a_job_whose_worker_is_gone_for_long_is_replaced_though_the_system_shows_it() -> None:
+    listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2)])
+    there = {"worker-1": Seen(is_busy=True)}
+    for now, workers, ids in ((0.0, there, []), (601.0, there, []), (602.0, {}, []),
+                              (1200.0, {}, []), (1202.0, {}, ["1"])):  # fmt: skip
+        listed.see_joined(workers)
+        assert listed.lost(workers, now) == ids
+        assert listed.see_system({"1": "1 r", "2": "2 qw"}, now, workers) == []
+    assert listed.lines[0] == "job 1 is cancelled: its worker has been gone for 600 s"
+    assert (listed.missing(2), listed.failures) == (1, 0)
+
+
 def test_a_job_whose_worker_dies_at_once_was_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
     maker, there, lines = mock.Mock(), list[JoinedWorker](), list[str]()
     maker.submit.side_effect = ["7", "8"]

@@ -45,6 +45,9 @@ _REFUSED_SECONDS = 60.0
 _TOLD_SECONDS = 10.0
 """How long no job has started until the user is told what the system shows."""
 
+_GONE_SECONDS = 600.0
+"""How long a job is kept whose worker is gone, though the system shows it: its node may be dead."""
+
 _CANCEL_SECONDS = 30.0
 """How long cancelled jobs may take to be gone."""
 
@@ -167,6 +170,7 @@ class BatchJob:
         worker: The name of its worker in Dask.
         submitted_at: When, by the monotonic clock.
         has_joined: Whether its worker has ever taken trials.
+        seen_at: When its worker was last there; endless before that.
         line: What the system last showed of it.
     """
 
@@ -174,6 +178,7 @@ class BatchJob:
     worker: str
     submitted_at: float
     has_joined: bool = False
+    seen_at: float = math.inf
     line: str = ""
 
 
@@ -228,6 +233,16 @@ class JobList:
                 self.fail(job, f"is cancelled, because its worker was refused: {seen.refusal}")
                 refused.append(job.id)
         return refused
+
+    def lost(self, workers: Mapping[str, Seen], now: float) -> list[str]:
+        """Take out the jobs whose worker has been gone for long; returns their ids."""
+        for job in self.jobs:
+            job.seen_at = now if job.worker in workers else job.seen_at
+        lost = [job for job in self.jobs if now - job.seen_at > _GONE_SECONDS]
+        self.jobs = [job for job in self.jobs if job not in lost]
+        words = f"is cancelled: its worker has been gone for {_GONE_SECONDS:g} s"
+        self.lines += [f"job {job.id} {words}" for job in lost]
+        return [job.id for job in lost]
 
     def see_system(
         self, shown: Mapping[str, str], asked_at: float, workers: Mapping[str, Seen]
@@ -464,6 +479,7 @@ class BatchCluster:
         wanted = min(self._wanted, self._max_jobs)
         with self._lock:
             ids = self._list.fail_refused(workers)
+            ids += self._list.lost(workers, time.monotonic())
             ids += self._list.cancelled(wanted, workers)
         self.maker.cancel(ids)
         for _ in range(self._list.missing(wanted)):
