@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hptune_jobqueue.errors import ConfigError, JobQueueError, JobsFailError, SubmissionError
+from hptune_jobqueue.job_records import FAILURES_IN_A_ROW
 from hptune_jobqueue.job_reports import read_output
 from hptune_jobqueue.scheduler import OwnScheduler
 
@@ -56,9 +57,6 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 _FORCE_SECONDS = 5.0
 """How long cancelling may take when the process ends now."""
-
-_FAILURES_IN_A_ROW = 3
-"""After this number of jobs of no use no others are submitted."""
 
 
 class BatchWorkers(JobWorkers["BatchCluster"]):
@@ -285,7 +283,7 @@ class JobList:
             return 0 if seen is None else 1 + seen.is_busy
 
         self.jobs.sort(key=lambda job: (-use(job), job.submitted_at))
-        if self.failures >= _FAILURES_IN_A_ROW:
+        if self.failures >= FAILURES_IN_A_ROW:
             wanted = min(wanted, sum(job.has_joined for job in self.jobs))
         out = [job for job in self.jobs[wanted:] if use(job) < 2]
         self.jobs = [job for job in self.jobs if job not in out]
@@ -293,7 +291,7 @@ class JobList:
 
     def missing(self, wanted: int) -> int:
         """Return how many jobs are to be submitted."""
-        return 0 if self.failures >= _FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
+        return 0 if self.failures >= FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
 
     def fail(self, job: BatchJob, words: str) -> None:
         """Take out a job that was of no use, and tell the user why."""
@@ -301,17 +299,17 @@ class JobList:
         self.failures += 1
         self.reason = f"job {job.id} {words}"
         self.lines.append(self.reason.partition("\n")[0].rstrip(":"))
-        if self.failures == _FAILURES_IN_A_ROW:
+        if self.failures == FAILURES_IN_A_ROW:
             self.lines.append(
-                f"no more jobs are submitted: {_FAILURES_IN_A_ROW} in a row were of no use"
+                f"no more jobs are submitted: {FAILURES_IN_A_ROW} in a row were of no use"
             )
 
     @property
     def failure(self) -> str:
         """Why there will be no job any more; empty if there are jobs, or will be."""
-        if self.jobs or self.failures < _FAILURES_IN_A_ROW:
+        if self.jobs or self.failures < FAILURES_IN_A_ROW:
             return ""
-        return f"{_FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
+        return f"{FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
 
 
 class BatchCluster:
@@ -493,7 +491,7 @@ class BatchCluster:
                 if self._refusals == 1:
                     again = f"it is tried again every {_REFUSED_SECONDS:g} s"
                     self._list.lines.append(f"{error}; {again}")
-                elif self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
+                elif self._refusals >= FAILURES_IN_A_ROW and not self._list.jobs:
                     return f"no job is left. {error}"
         return ""
 

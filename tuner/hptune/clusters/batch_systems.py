@@ -18,6 +18,7 @@ from typing import Any
 
 from hptune_jobqueue.errors import ConfigError, SubmissionError
 from hptune_jobqueue.script import job_class
+from hptune_jobqueue.sizing import for_trials
 
 from ..core.resources import Capacity, Resources
 from ..worker.devices import notice_seconds
@@ -27,9 +28,6 @@ _COMMAND_SECONDS = 30.0
 
 _DEATH_TIMEOUT_SECONDS = 60
 """How long a worker waits for the scheduler; that of a dead master is not replaced."""
-
-_WORKER_BYTES = 2**30
-"""The memory of a job that the worker keeps for itself, but no more than half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ class JobMaker:
                 f"{command} is not found; run this where {system.title} answers, such as on a "
                 "login node"
             )
-        memory = max(job.worker_memory // 2, job.worker_memory - _WORKER_BYTES)
+        memory = for_trials(job.worker_memory)
         gpus = tuple(map(str, range(self._gpus())))
         self.has = Capacity(tuple(range(job.worker_cores)), gpus, memory)
         self.size = Resources(job.worker_cores, len(gpus), memory).amounts
