@@ -314,9 +314,10 @@ def test_a_requeued_job_keeps_its_place_and_avoids_nodes_that_were_excluded_whil
     assert (jobs.of(Exclude), jobs.of(Cancel)) == ([Exclude("1_0", ("n1",))], [])
 
 
-def test_jobs_that_are_held_for_no_known_node_are_given_up() -> None:
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "JobHoldMaxRequeue"])
+def test_jobs_that_are_held_for_no_known_node_are_given_up(reason: str) -> None:
     jobs = JobsDriver()
-    jobs.change["a"] = pending_for("launch failed requeued held")
+    jobs.change["a"] = pending_for(reason)
     with pytest.raises(JobsFailError, match="3 jobs in a row could not be started by Slurm"):
         jobs.drive()
     assert len(jobs.there) == 3
