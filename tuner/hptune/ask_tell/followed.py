@@ -80,6 +80,11 @@ class FollowedStudy:
         """The study's engine."""
         return self.past.engine
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether programs may ask, and the study neither stops nor has ended."""
+        return self.is_open and self.finish is None and not self.engine.is_stopping
+
     def has_yet_to_get(self, program: str) -> bool:
         """Return whether a program waits for the trial that it has asked a master for."""
         known = self.engine.workers.get(program)
@@ -139,8 +144,7 @@ class FollowedStudy:
 
     def stop_if_due(self) -> None:
         """Stop the study if its time or its budget is over."""
-        goes_on = self.is_open and self.finish is None and not self.engine.is_stopping
-        if goes_on and (stop := self._stop(self.now())) is not None:
+        if self.goes_on and (stop := self._stop(self.now())) is not None:
             self.happen(stop)
 
     def _stop(self, now: float) -> StopRequested | None:
