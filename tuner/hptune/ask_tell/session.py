@@ -159,12 +159,11 @@ class Session:
         """
         with self.guard, acquired(self.directory, is_brief=True) as lock:
             study = self.state.caught_up(lock)
-            if not study.is_open or study.finish is not None:
-                return False
-            if not study.engine.is_stopping:
+            had = study.is_open and study.finish is None
+            if study.goes_on:
                 with self.state.recorded(study):
                     study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
-            return True
+            return had
 
     def was_lost(self, name: AttemptId) -> bool:
         """Return whether an attempt was ended without its program, as past its lease."""
