@@ -46,6 +46,7 @@ class FollowedStudy:
     Args:
         past: The study before its first event.
         search: Its search before its first event.
+        ahead_seconds: How much the clock of the study's file system is ahead of this machine's.
 
     Attributes:
         count: How many events it follows.
@@ -58,7 +59,8 @@ class FollowedStudy:
         refusals: Why requests of programs were refused, by their names; empty if they were not.
     """
 
-    def __init__(self, past: Past, search: FollowedSearch) -> None:
+    def __init__(self, past: Past, search: FollowedSearch, *, ahead_seconds: float) -> None:
+        self._ahead_seconds = ahead_seconds
         self.past = past
         self.search = search
         self.count = 0
@@ -116,8 +118,11 @@ class FollowedStudy:
         return commands
 
     def now(self) -> float:
-        """Return the present time; the clock of another machine may be ahead of this one's."""
-        return max(time.time(), self.at)
+        """Return the present time by the file system's clock, which all programs share.
+
+        That of a master may be ahead of it.
+        """
+        return max(time.time() + self._ahead_seconds, self.at)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -144,15 +149,13 @@ class FollowedStudy:
 
     def stop_if_due(self) -> None:
         """Stop the study if its time or its budget is over."""
-        if self.goes_on and (stop := self._stop(self.now())) is not None:
-            self.happen(stop)
-
-    def _stop(self, now: float) -> StopRequested | None:
-        limit = self.past.settings.timeout_seconds
+        now, limit = self.now(), self.past.settings.timeout_seconds
+        stop = self.engine.overspent(now)
         if limit and self.engine.active_seconds + (now - self.at) >= limit:
             reason = f"the time limit of {duration(limit)} is reached"
-            return StopRequested(now, FinishReason.TIME_UP, reason)
-        return self.engine.overspent(now)
+            stop = StopRequested(now, FinishReason.TIME_UP, reason)
+        if stop is not None and self.goes_on:
+            self.happen(stop)
 
     # --- the ledger -------------------------------------------------------------------------
 

@@ -209,7 +209,7 @@ class Session:
         has answered.
         """
         calls = {secrets.token_hex(8): event for event in events}
-        wait = Wait.begin()
+        wait = Wait()
         with self.guard:
             try:
                 answers = self._answered(calls, wait)
@@ -338,7 +338,7 @@ class Session:
             MasterRunsError: A master runs the study.
             StudyLockedError: The others take too long.
         """
-        lock = tried(self.directory, wait.began + PATIENCE_SECONDS, is_brief=True)
+        lock = tried(self.directory, wait.give_up_at, is_brief=True)
         if lock is None:
             self._try_at = _later(wait.seconds)
             wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)
