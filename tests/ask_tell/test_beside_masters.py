@@ -267,6 +267,17 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert replay(StudyDirectory(path)).difference is None
 
 
+def test_a_master_that_leaves_a_program_its_trial_has_not_left_on_purpose(path: Path) -> None:
+    """That of a requeued job has: workers that had to leave too often still count then."""
+    study = opened(path)
+    with beside(path) as master:
+        study.ask()
+        master.stop()
+    hptune.open_study(path)
+    last = [each for each in events(path) if isinstance(each, StudyOpened)][-1]
+    assert (last.without_master, last.was_handed_over) == (True, False)
+
+
 def test_programs_wait_for_the_next_job_of_a_master(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

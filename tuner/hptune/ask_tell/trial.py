@@ -135,7 +135,7 @@ class AskedTrial(TrialContext):
     def release(self) -> Trial:
         """Give the trial back without a result: another program gets it."""
         reason = "the program that had asked for it gave it back"
-        return self.end(Ending(Cause.RELEASED, reason=reason))
+        return self.end(Ending(Cause.STOPPED, reason=reason))
 
     def end(self, ending: Ending) -> Trial:
         """End the attempt."""

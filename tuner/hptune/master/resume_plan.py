@@ -203,8 +203,8 @@ def left_on_purpose(past: Past) -> bool:
     was stopped has left none.
     """
     reason = (past.facts["ended"] or {}).get("finish_reason")
-    was_stopped = reason == FinishReason.INTERRUPTED and past.engine.snapshot.running
-    return reason == FinishReason.HANDED_OVER or bool(was_stopped)
+    has_left = len(past.engine.snapshot.running) > len(past.engine.leased)  # programs keep theirs
+    return reason == FinishReason.HANDED_OVER or (reason == FinishReason.INTERRUPTED and has_left)
 
 
 def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:

@@ -403,7 +403,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         run.workers.clock,
         users=users,
         timeout_seconds=run.plan.settings.timeout_seconds or None,
-        worked_seconds=run.engine.active_seconds + display.seconds,
+        counts_from=display.began_at - run.engine.active_seconds,
         overspent=run.engine.overspent,
         may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
         poll_seconds=lambda: BESIDE_PROGRAMS_SECONDS if run.engine.leased else STOP_POLL_SECONDS,

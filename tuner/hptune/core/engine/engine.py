@@ -205,7 +205,7 @@ class Engine:
         return []
 
     def _pass_time(self, event: Event) -> None:
-        if isinstance(event, StudyOpened | StudyClosed):
+        if self._is_closed or isinstance(event, StudyOpened | StudyClosed):
             self._latest_at = event.at  # the time between two masters does not count
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
