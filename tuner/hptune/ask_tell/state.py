@@ -30,8 +30,6 @@ class FollowedState:
 
     def __init__(self, directory: StudyDirectory) -> None:
         self._directory = directory
-        # A machine whose clock is wrong must not end the leases of all others.
-        self._ahead_seconds = Lease(directory.path / "lease").now() - time.time()
         self._study: FollowedStudy | None = None
         self._file: object = None
         self._ledger: Ledger | None = None
@@ -142,7 +140,9 @@ class FollowedState:
         past = Past.begin(self._directory, facts)
         search = FollowedSearch(stored_sampler(past.settings, past.facts))
         search.space = SearchSpace.from_json(facts["space"])
-        return FollowedStudy(past, search, ahead_seconds=self._ahead_seconds)
+        # A machine whose clock is wrong must not end the leases of all others.
+        ahead_seconds = Lease(self._directory.path / "lease").now() - time.time()
+        return FollowedStudy(past, search, ahead_seconds=ahead_seconds)
 
     def _identity(self) -> object:
         """Return which file the ledger is: another one may have taken its place."""
