@@ -295,15 +295,8 @@ def _run(
             # A pause lasts until a user resumes the study.
             keeps_pause = cluster.was_requeued and bool(run.engine.snapshot.paused_by)
             cluster.scale_up(plan.layout.resources, 0 if keeps_pause else run.trials_to_run)
-            header = plan.header(
-                str(run.directory),
-                parallelism=cluster.text(plan.layout),
-                notes=cluster.notes,
-                began_at=display.began_at,
-                earlier_seconds=run.engine.active_seconds,
-            )
             run.ledger.set_facts({"measuring": False})
-            display.progress.start(header)
+            display.progress.start(run.header(began_at=display.began_at))
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
             # A run's time begins with the user's command, and so with what all displays show.
