@@ -148,6 +148,8 @@ def test_a_machine_whose_clock_is_ahead_ends_no_lease(
     with monkeypatch.context() as there:
         there.setattr(followed, "time", wrong)
         there.setattr(state, "time", wrong)
+        there.setattr("hptune.storage.notes.time", wrong, raising=False)
+        Study(path).note("as a user of that machine writes it")
         assert hptune.open_study(path).ask().number == 1
     assert trial.tell(loss=0.5).state is TrialState.COMPLETE
 

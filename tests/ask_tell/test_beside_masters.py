@@ -22,6 +22,7 @@ from hptune.ask_tell.session import Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
+from hptune.core.clock import SystemClock
 from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -265,6 +266,18 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert hptune.open_study(path).ask().number == 0
     assert sum(isinstance(each, StudyOpened) for each in events(path)) == 3
     assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_master_whose_clock_is_ahead_ends_no_lease(path: Path) -> None:
+    class Ahead(SystemClock):
+        def now(self) -> float:
+            return super().now() + 2.0 * 3600.0
+
+    trial = opened(path).ask()
+    master = ThreadMaster(path, clock=Ahead()).start()
+    trial.report(1, loss=0.5)
+    assert trial.tell(loss=0.25).state is COMPLETE
+    master.stop()
 
 
 def test_a_master_that_leaves_a_program_its_trial_has_not_left_on_purpose(path: Path) -> None:
