@@ -200,7 +200,8 @@ class Tuner:
         status = {"complete": "COMPLETED", "pruned": "STOPPED", "failed": "FAILED"}
         for trial in self._best(*status):
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
-            shown.status, shown.best_step = status[trial.state.lower()], trial.step or 0
+            shown.status = "INVALID" if trial.violation else status[trial.state.lower()]
+            shown.best_step = trial.step or 0
             shown.score = trial.value
             if self.oracle.objective.has_value(trial.metrics):
                 shown.score = self.oracle.objective.get_value(trial.metrics)
