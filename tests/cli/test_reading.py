@@ -420,6 +420,10 @@ def test_a_trial_that_trains_on_shows_the_result_that_it_has(
     assert "0.9000" in cli("best", "study").out
     assert cli("trials", "study").out.splitlines()[1].split()[2:4] == ["0.9000", "2"]
     assert "0.9000  val_accuracy (max), from epoch 2/5\n" in cli("show", "study", 0).out
+    study = Study(cli.study())
+    assert [each.value for each in study.complete_trials] == [0.9]
+    with pytest.raises(HptuneError, match="cannot be loaded"):  # its model is looked for
+        study.best_models()
 
 
 def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:

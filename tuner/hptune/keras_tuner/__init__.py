@@ -256,7 +256,7 @@ class Tuner:
         are missing.
         """
         study, models = self.study, []
-        for place, trial in enumerate(self._best("complete")[:num_models]):
+        for place, trial in enumerate([t for t in self._best() if t.has_result][:num_models]):
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:
