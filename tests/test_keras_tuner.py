@@ -216,11 +216,13 @@ CALLS = """
         except HptuneError as error:
             never = kt.GridSearch(Model(), max_trials=9, **fails)
             left += error.message, never.remaining_trials + len(never.study.trials)
-        grid = kt.GridSearch(More(), max_trials=3, overwrite=True, **settings)
+        grid = kt.GridSearch(More(), max_trials=3, overwrite=True, constraints=["objective>7"],
+                             **settings)
         grid.search([1.0], [2.0], [3.0], verbose=0)
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
                       reloaded == [value], left,
-                      [[trial.params["units"], trial.value] for trial in grid.study.trials]]))
+                      [[trial.params["units"], trial.value] for trial in grid.study.trials],
+                      [each.score for each in grid.oracle.get_best_trials(3)]]))
 """
 
 
@@ -228,7 +230,9 @@ CALLS = """
 def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
-    said, same, warned, mean, is_reloaded, left, found = json.loads(ended.out.splitlines()[-1])
+    said, same, warned, mean, is_reloaded, left, found, kept = json.loads(
+        ended.out.splitlines()[-1]
+    )
     assert "Own.run_trial is not used" in said["run_trial"]
     assert 'batch_size=hp.Int("batch_size"' in said["run_trial"]
     assert "Watching.on_trial_end would not be called" in said["on_"]
@@ -247,6 +251,7 @@ def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
     assert (mean, is_reloaded) == (2.0, True), "of three trainings, which add 1, 2 and 3"
     assert found == [[1, 7.0], [2, 8.0], [3, 9.0]], "the second search has replaced the first"
+    assert kept == [8.0, 9.0, 7.0], "the one that breaks a constraint is the last"
     failed, none_left, error, in_all = left
     assert (failed, none_left) == (5, 0), "as in KerasTuner, which counts failed trials"
     assert "`Tuner(..., project_name='never', retry_failed=True).search(...)`" in error

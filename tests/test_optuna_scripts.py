@@ -116,6 +116,19 @@ def test_a_step_is_not_negative() -> None:
         trial.report(1.0, -1)
 
 
+def test_a_result_is_a_number() -> None:
+    results = {0: 0.5, 1: (0.3,), 2: [True], 3: "0.5", 4: None, 5: float("nan"), 6: (0.1, 0.2)}
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        return results[trial.number]
+
+    study = hptune.optuna.create_study()
+    study.optimize(objective, n_trials=len(results))
+    assert [trial.value for trial in study.trials] == [0.5, 0.3, 1.0, None, None, None, None]
+    assert [trial.state for trial in study.trials[3:]] == [TrialState.FAIL] * 4
+
+
 @pytest.mark.parametrize("is_pruned", [False, True])
 def test_a_trial_has_what_it_suggested_and_no_more(
     is_pruned: bool, caplog: pytest.LogCaptureFixture

@@ -222,6 +222,31 @@ def test_a_paused_trial_is_asked_for_again_where_it_was(path: Path) -> None:
     assert {trial.state for trial in repeats} == {TrialState.COMPLETE}
 
 
+@pytest.mark.parametrize(
+    ("told", "metrics"),
+    [
+        (None, {"loss": 0.5, "size": 3.0}),
+        ({}, {"loss": 0.5, "size": 3.0}),
+        ({"loss": 0.2}, {"loss": 0.2, "size": 2.0}),
+    ],
+)
+def test_what_an_earlier_program_has_reported_counts(
+    path: Path, told: dict[str, float] | None, metrics: dict[str, float]
+) -> None:
+    """It may end between its last report and its result."""
+    study = opened(path, trials=1, epochs=3)
+    first = study.ask()
+    for epoch, loss in enumerate([0.9, 0.2, 0.5], start=1):
+        first.report(epoch, loss=loss, size=epoch)
+    first.release()
+    with study.ask() as trial:
+        assert trial.resumed_from == 3
+        if told is not None:
+            trial.tell(**told)
+    (found,) = study.trials
+    assert (found.state, found.metrics) == (TrialState.COMPLETE, metrics)
+
+
 def test_a_budget_and_a_time_limit_end_the_study(path: Path, clock: Clock) -> None:
     study = opened(path, budget="1core-h", timeout="3h", lease="5h")
     trial = study.ask()

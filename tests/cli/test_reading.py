@@ -405,6 +405,27 @@ def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) ->
     )
 
 
+@pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.RUNNING])
+def test_a_trial_that_trains_on_shows_the_result_that_it_has(
+    cli: InProcess, state: TrialState
+) -> None:
+    """Its last epoch may be worse, and counts only once the trial is over again."""
+    before = attempt(0, ended_at=1010.0, outcome=Outcome.FINISHED)
+    since = [attempt(0, 1, placed_at=1020.0)] if state is TrialState.RUNNING else []
+    events = [*curve(0, [0.5, 0.9, 0.7]), *curve(0, [0.1], attempt_number=1)]
+    shown = replace(trial(0, state, value=0.9, step=2), attempts=1 + len(since))
+    stored(cli.study(), [shown], [before, *since], events)
+    best = json.loads(cli("best", "study", "--json").out)["best"]
+    assert (best["value"], best["step"]) == (0.9, 2)
+    assert "0.9000" in cli("best", "study").out
+    assert cli("trials", "study").out.splitlines()[1].split()[2:4] == ["0.9000", "2"]
+    assert "0.9000  val_accuracy (max), from epoch 2/5\n" in cli("show", "study", 0).out
+    study = Study(cli.study())
+    assert [each.value for each in study.complete_trials] == [0.9]
+    with pytest.raises(HptuneError, match="cannot be loaded"):  # its model is looked for
+        study.best_models()
+
+
 def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:
     cli.file(
         "model.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ APP = """
     from hydra.core.config_store import ConfigStore
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import MISSING, OmegaConf
+    from hptune.core.attempt import Halt
     from hptune.hydra import report
+    from hptune.training import context
 
     @dataclasses.dataclass
     class Database:
@@ -44,6 +46,7 @@ APP = """
         fails: bool = False
         several: bool = False
         returns_nothing: bool = False
+        is_told: bool = False
         where: str = "${twice:ab}"
 
     store = ConfigStore.instance()
@@ -62,6 +65,8 @@ APP = """
         if config.fails and config.db.port == 2:
             raise ValueError("no database")
         for epoch in 1, 2, 3:
+            if config.is_told and epoch == 3:
+                context.current().request_stop(Halt.PRUNE)
             report(epoch, value=config.lr + config.db.port + 1 / epoch, loss=config.lr)
         if config.returns_nothing:
             return None
@@ -164,11 +169,15 @@ def test_a_poor_trial_stops_at_its_report(multirun: Multirun) -> None:
     assert states(Path("sweep/hptune").absolute()) == {"COMPLETE": 1, "PRUNED": 2}, ended.err
 
 
-def test_what_is_reported_counts_if_nothing_is_returned(multirun: Multirun) -> None:
+@pytest.mark.parametrize("more", [(), ("is_told=true", "hydra.sweeper.epochs=3")])
+def test_what_is_reported_counts_if_nothing_is_returned(
+    multirun: Multirun, more: Sequence[str]
+) -> None:
+    """An order that comes with the report of the last epoch comes too late."""
     fixed = ("db=here", "returns_nothing=true", "hydra.sweeper.objective=loss")
-    ended = multirun("lr=0.1,0.5", *fixed)
+    ended = multirun("lr=0.1,0.5", *fixed, *more)
     assert ended.code == 0, ended.err
-    assert [each.value for each in Study("sweep/hptune").trials] == [0.1, 0.5]
+    assert [each.value for each in Study("sweep/hptune").complete_trials] == [0.1, 0.5]
 
 
 def test_several_objectives_are_a_list(multirun: Multirun) -> None:

@@ -283,14 +283,16 @@ def test_a_plateau_lets_all_or_the_usual_share_pass(
     assert passed == pytest.approx(went_on, abs=6)
 
 
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.PRUNED])
 @pytest.mark.parametrize("name", ["asha", "hyperband"])
-def test_the_best_trial_that_has_not_failed_is_not_stopped(name: str) -> None:
+def test_the_best_trial_that_may_have_a_result_is_not_stopped(name: str, state: TrialState) -> None:
+    """A trial that diverges, and counts as pruned for it, may have had the best value before."""
     p = made(name, epochs=9)
     cycle = bracket_cycle(3, rungs=2, reduction_factor=3) if name == "hyperband" else (0,) * 9
-    failed, best, worse = [trial for trial, bracket in enumerate(cycle) if bracket == 0][:3]
-    p.report(failed, 1, [0.9])
-    p.moved(failed, TrialState.RUNNING)
-    p.moved(failed, TrialState.FAILED)
+    over, best, worse = [trial for trial, bracket in enumerate(cycle) if bracket == 0][:3]
+    p.report(over, 1, [0.9])
+    p.moved(over, TrialState.RUNNING)
+    p.moved(over, state)
     p.report(best, 1, [0.5])
     assert p.decide(best) is Decision.CONTINUE
     p.report(worse, 1, [0.4])

@@ -116,6 +116,7 @@ class EngineDriver:
         self._stopping = False
         self.told_to_stop: dict[AttemptId, Halt] = {}
         self._furthest: dict[int, int] = {}
+        self._others: dict[int, int] = {}  # by reports that lack the goal
         self.discarded: set[int] = set()
         self._put_away: set[int] = set()
 
@@ -147,6 +148,7 @@ class EngineDriver:
         )
         for number in retried:
             self._furthest.pop(number, None)
+            self._others.pop(number, None)
         self._away |= self.workers.keys()
         if retries_nodes:
             self.excluded.clear()
@@ -219,8 +221,9 @@ class EngineDriver:
         return self.feed(AttemptStarted(self.at, name, pid))
 
     def report(self, name: AttemptId, step: int, **metrics: float) -> list[Command]:
-        if name in self.running and math.isfinite(metrics.get(GOAL.metric, math.nan)):
-            self._furthest[name.trial] = max(step, self._furthest.get(name.trial, 0))
+        if name in self.running and math.isfinite(metrics.get(GOAL.metric, 0.0)):
+            steps = self._furthest if GOAL.metric in metrics else self._others
+            steps[name.trial] = max(step, steps.get(name.trial, 0))
         return self.feed(Reported(self.at, name, Report(step, metrics)))
 
     def measure(
@@ -324,7 +327,8 @@ class EngineDriver:
                 assert command.seed == training_seed(SEED, name.trial)
                 assert command.params == self.trial(name.trial).params
                 self._check_incumbents(command)
-                assert command.resume_from == self._furthest.get(name.trial)
+                others = self._others.get(name.trial)
+                assert command.resume_from == self._furthest.get(name.trial, others)
                 self.running[name] = placement
                 self.starts[name.trial] = command
                 self.discarded.discard(name.trial)  # it trains on, and may leave a model again

@@ -228,6 +228,27 @@ def test_a_result_after_the_last_epoch_comes_before_an_order(
     assert ending.cause is cause, ending
 
 
+@pytest.mark.parametrize(("epochs", "cause"), [(3, Cause.RETURNED), (4, Cause.PRUNED)])
+def test_hydras_report_of_the_last_epoch_ends_no_trial(
+    attempts: Attempts, epochs: int, cause: Cause
+) -> None:
+    text = """
+    OBJECTIVE = "loss:min"
+
+    from hptune.core.attempt import Halt
+    from hptune.hydra import report
+
+    def objective(hp, trial):
+        trial.should_stop()
+        for step in (1, 2, 3):
+            if step == 3:
+                trial.request_stop(Halt.PRUNE)
+            report(step, loss=0.5)
+        return 0.5
+    """
+    assert attempts.run(text, epochs=epochs).ending.cause is cause
+
+
 def test_the_energy_is_not_the_codes_to_give(attempts: Attempts) -> None:
     text = """
     from hptune.core.attempt import Halt

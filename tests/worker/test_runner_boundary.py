@@ -117,9 +117,13 @@ def test_a_log_that_grows_without_end_is_cut(
     assert "[hptune: 30" in result.log
 
 
-def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts) -> None:
-    """All processes may be killed while the reports of saved steps are on their way."""
-    model = """
+@pytest.mark.parametrize("name", ["value", "mine"])
+def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts, name: str) -> None:
+    """All processes may be killed while the reports of saved steps are on their way.
+
+    Only the objective need be a finite number, and the result alone may have it.
+    """
+    model = f"""
         import os, signal
 
         def objective(hp, trial):
@@ -128,7 +132,7 @@ def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts) -> None:
             done = int(saved.read_text()) if saved.exists() else 0
             print("resumed from", trial.resumed_from)
             for epoch in range(done + 1, 6):
-                trial.report(epoch, value=float(epoch), other=0.5)
+                trial.report(epoch, {name}=float(epoch), other=float("inf"))
                 saved.write_text(str(epoch))
                 if epoch == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -152,7 +156,7 @@ def test_a_result_that_follows_the_reports_of_an_earlier_attempt_is_the_same(
             hp.Float("x", 0, 1)
             if trial.resumed_from is None:
                 for epoch in range(1, 6):
-                    trial.report(epoch, value=float(epoch), other=0.5)
+                    trial.report(epoch, value=float(epoch), other=float("inf"))
                 if (trial.checkpoint_dir / "dies").exists():
                     os.kill(os.getpid(), signal.SIGKILL)
             return {returned}

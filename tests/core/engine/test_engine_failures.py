@@ -82,19 +82,35 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
     assert (tell.trial.state, tell.trial.reason) == (TrialState.FAILED, "once more")
 
 
+@pytest.mark.parametrize("metric", ["score", "other"])
 @pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
-def test_losses_count_since_the_last_progress(driver: EngineDriver, cause: Cause) -> None:
-    """A long trial may be preempted often, and still goes on; one that stands still fails."""
+def test_losses_count_since_the_last_progress(
+    driver: EngineDriver, cause: Cause, metric: str
+) -> None:
+    """A long trial may be preempted often, and still goes on; one that stands still fails.
+
+    It advances by any report: the objective may be measured at the end alone.
+    """
     driver.go(1)
     for number in range(10):
-        driver.report(AttemptId(0, number), number + 1, score=0.5)
+        driver.report(AttemptId(0, number), number + 1, **{metric: 0.5})
         driver.end(AttemptId(0, number), Ending(cause))
         assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
+        assert driver.starts[0].resume_from == number + 1
     for number in range(10, 10 + MAX_RETRIES[cause]):
-        driver.report(AttemptId(0, number), 10, score=0.5)
+        driver.report(AttemptId(0, number), 10, **{metric: 0.5})
         driver.end(AttemptId(0, number), Ending(cause))
     assert driver.attempt(AttemptId(0, number)).outcome is Outcome.ERRORED
     assert driver.trial(0).state is TrialState.FAILED
+
+
+def test_other_metrics_may_count_other_steps(driver: EngineDriver) -> None:
+    driver.go(1)
+    driver.report(FIRST, 600, batch_loss=0.6)
+    driver.report(FIRST, 2, score=0.5)
+    driver.report(FIRST, 700, batch_loss=0.6)
+    driver.end(FIRST, Ending(Cause.KILLED))
+    assert driver.starts[0].resume_from == 2
 
 
 @pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])

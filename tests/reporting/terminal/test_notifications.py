@@ -399,7 +399,10 @@ def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
 
 
 def test_an_objective_that_only_results_have_is_named_once() -> None:
-    notifications = Observing(pruner="asha", objectives=["loss", "latency"])
+    def observing() -> Observing:
+        return Observing(pruner="asha", objectives=["loss", "latency"])
+
+    notifications = observing()
 
     def ended(number: int, *reports: dict[str, float]) -> None:
         name = AttemptId(number, 0)
@@ -413,6 +416,13 @@ def test_an_objective_that_only_results_have_is_named_once() -> None:
     ended(2, {"loss": 0.7})
     (line,) = notifications.lines(0.0)
     assert line.startswith("--pruner asha can stop no trial: no report of trial 1 has latency. ")
+    notifications = observing()
+    ended(3, {"loss": 0.7}, {"latency": 3.0}, {"loss": 0.6})
+    (line,) = notifications.lines(0.0)
+    assert line == (
+        "--pruner asha can stop no trial: no report of trial 3 has loss and latency. Each is in "
+        "another report; give them in one report of each step"
+    )
 
 
 @pytest.mark.parametrize(

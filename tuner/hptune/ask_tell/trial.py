@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -65,6 +65,9 @@ class AskedTrial(TrialContext):
         self.session = session
         self.is_over = False
         self._space = SearchSpace.from_json(given.space)
+        if (last := self.resumed_from) is not None:  # later steps are of before it began again
+            known = session.reader.reports(self.number)
+            self._earlier = _joined(each for each in known if each.step <= last)
 
     def __repr__(self) -> str:
         return f"AskedTrial({self.attempt}, params={dict(self._params)!r})"
@@ -86,11 +89,7 @@ class AskedTrial(TrialContext):
 
     def remember(self, reports: Sequence[ReportedValue], leased: LeasedAttempt) -> None:
         """Take in what other processes have reported of this attempt, and were answered."""
-        steps: dict[int, dict[str, float]] = {}
-        for each in reports:
-            if each.attempt == self.attempt.number:
-                steps.setdefault(each.step, {})[each.metric] = each.value
-        self._reports = [Report(step, metrics) for step, metrics in steps.items()]
+        self._reports = _joined(each for each in reports if each.attempt == self.attempt.number)
         if leased.halt is not None:
             self.request_stop(leased.halt)
             self._was_told = leased.is_told
@@ -151,7 +150,7 @@ class AskedTrial(TrialContext):
         measured = as_metrics(metrics)
         for name in metrics.keys() - measured.keys():
             raise UsageError(f"{name} is {metrics[name]!r}; a metric is a number")
-        if not (measured or self.reported or self.obeyed(CameBack.NOTHING)):
+        if not (measured or self.reported or self._earlier or self.obeyed(CameBack.NOTHING)):
             raise UsageError(
                 f"trial {self.number} is told without a result; give "
                 f"{' and '.join(self.goals.metrics)}, or why it has failed (failed=, --failed)"
@@ -204,7 +203,7 @@ class AskedTrial(TrialContext):
                 leased, _ = self.session.running_attempt(self.number, self.attempt.number)
                 reports = self.session.reader.reports(self.number)
                 self.remember(reports, leased)
-            has_result = bool(self.reported) or self.obeyed(CameBack.NOTHING) is not None
+            has_result = self.reported or self._earlier or self.obeyed(CameBack.NOTHING)
             self.tell() if has_result else self.fail(_NO_RESULT)
         elif isinstance(error, KeyboardInterrupt | GeneratorExit | HptuneError):
             self._give_back()  # the error ends the program, and says nothing of the trial
@@ -216,6 +215,14 @@ class AskedTrial(TrialContext):
     def _give_back(self) -> None:
         with contextlib.suppress(HptuneError):  # what ends the program counts
             self.release()
+
+
+def _joined(reports: Iterable[ReportedValue]) -> list[Report]:
+    """Return what was reported, with all metrics of a step in one report."""
+    steps: dict[int, dict[str, float]] = {}
+    for each in reports:
+        steps.setdefault(each.step, {})[each.metric] = each.value
+    return [Report(step, metrics) for step, metrics in steps.items()]
 
 
 def asked_trials(session: Session, count: int, *, lease_seconds: float) -> list[AskedTrial]:

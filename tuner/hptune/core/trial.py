@@ -210,6 +210,11 @@ class Trial:
         return bool(self.attempts) and self.state in (TrialState.WAITING, TrialState.RUNNING)
 
     @property
+    def has_result(self) -> bool:
+        """Whether it is complete, or was and trains on."""
+        return self.value is not None and (self.state is TrialState.COMPLETE or self.is_begun)
+
+    @property
     def confirms(self) -> int | None:
         """The trial whose configuration this one trains again with another seed; else None.
 

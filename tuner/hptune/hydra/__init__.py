@@ -31,7 +31,7 @@ def report(step: int, **metrics: SupportsFloat) -> None:
     trial = context.current()
     if trial is not None:
         trial.report(step, **metrics)
-        if trial.should_stop():
+        if trial.should_stop() and not trial.has_reported_all:
             trial.stop_if_told()
 
 

@@ -72,7 +72,7 @@ class Application:
             hydra_context=self.context,
         )
         result = job.return_value
-        if result is None and trial.reported and trial.halt is None:
+        if result is None and trial.reported and (trial.halt is None or trial.has_reported_all):
             return {}  # so that what it has reported counts
         # A list would be the results of several trainings, whose mean counts.
         return tuple(result) if isinstance(result, list) else result

@@ -191,10 +191,7 @@ def _results(study: Study) -> dict[str, Any]:
     """Return the best trials in the form in which Hydra's sweeper of Optuna writes them."""
     best = study.best_trials
     if len(study.goals.objectives) > 1:
-        found = [
-            {"params": dict(each.params), "values": [each.value, *each.extra_values]}
-            for each in best
-        ]
+        found = [{"params": dict(each.params), "values": [*each.values]} for each in best]
         return {"name": "hptune", "solutions": found}
     params, value = (dict(best[0].params), best[0].value) if best else (None, None)
     return {"name": "hptune", "best_params": params, "best_value": value}

@@ -202,7 +202,8 @@ class Tuner:
         status = {"complete": "COMPLETED", "pruned": "STOPPED", "failed": "FAILED"}
         for trial in self._best(*status):
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
-            shown.status, shown.best_step = status[trial.state.lower()], trial.step or 0
+            shown.status = "INVALID" if trial.violation else status[trial.state.lower()]
+            shown.best_step = trial.step or 0
             shown.score = trial.value
             if self.oracle.objective.has_value(trial.metrics):
                 shown.score = self.oracle.objective.get_value(trial.metrics)
@@ -259,7 +260,7 @@ class Tuner:
         are missing.
         """
         study, models = self.study, []
-        for place, trial in enumerate(self._best("complete")[:num_models]):
+        for place, trial in enumerate([t for t in self._best() if t.has_result][:num_models]):
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:

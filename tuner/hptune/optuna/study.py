@@ -28,7 +28,8 @@ from ..core.trial import TrialState as State
 from ..errors import NoTrialError, StudyOverError, TrialOverError, UsageError
 from ..storage.directory import StudyDirectory
 from ..text import plural
-from ..training.context import as_number, stated_cause
+from ..training.context import stated_cause
+from ..training.results import metrics_of
 from . import pruners, samplers
 from .distributions import enqueued
 from .jobs import WAIT_SECONDS, run_trials
@@ -244,17 +245,14 @@ class Study(optuna.study.Study):
         return self.results.get_trial(number)
 
     def _ending(self, result: Any) -> Ending:
-        results = result if isinstance(result, tuple | list) else [result]
+        results = tuple(result) if isinstance(result, tuple | list) else (result,)
         metrics = [goal.metric for goal in self.hptune_study.goals.objectives]
-        try:
-            values = [as_number(number) for number in results]
-        except (TypeError, ValueError):
-            values = []
-        if len(values) != len(metrics):
+        measured = metrics_of(results, "", metrics)
+        if measured is None:
             allowed = f"allowed are {plural(len(metrics), 'number')}"
             reason = f"the objective returned {result!r}; {allowed}"
             return Ending(Cause.EXCEPTION, reason=reason)
-        return Ending(Cause.RETURNED, dict(zip(metrics, values, strict=True)))
+        return Ending(Cause.RETURNED, measured)
 
     def _show(self, number: int) -> None:
         trial = self.hptune_study.trial(number)

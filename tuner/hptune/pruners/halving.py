@@ -193,7 +193,7 @@ class HalvingPruner(Pruner):
         progress.state = state
         if state in (TrialState.RUNNING, TrialState.WAITING):
             progress.passed = len(progress.arrivals)
-        elif state is TrialState.FAILED:
+        elif state in (TrialState.FAILED, TrialState.PRUNED):
             self._leaders.drop(trial)
         elif state is TrialState.PAUSED and progress.arrivals:
             self._brackets[progress.bracket][len(progress.arrivals) - 1].pause(trial)

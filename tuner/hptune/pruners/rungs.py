@@ -112,7 +112,7 @@ class Leaders:
             self._latest[trial] = step, losses
 
     def drop(self, trial: int) -> None:
-        """Take a trial out that has failed: its result will not be the study's."""
+        """Take a trial out that has failed or was pruned: its result will not be the study's."""
         self._latest.pop(trial, None)
 
     def leads(self, trial: int) -> bool:

@@ -21,7 +21,7 @@ from ..core.attempt import ReportedValue
 from ..core.goals import Goals
 from ..core.ranking import Ranking
 from ..core.space.space import SearchSpace
-from ..core.trial import Goal, Trial, TrialState
+from ..core.trial import Goal, Trial
 from ..core.user_requests import Note
 from ..errors import HptuneError, StartingStudyError, StudyError, UsageError
 from ..files.access import whole_path
@@ -175,9 +175,9 @@ class Study(Reports, Exports):
 
     @property
     def complete_trials(self) -> list[Trial]:
-        """The complete trials, the best first."""
+        """The complete trials, also those that train on, the best first."""
         found = ranked(self.view())  # which have rungs, and those of `trials` have none
-        return [replace(each, rungs={}) for each in found if each.state is TrialState.COMPLETE]
+        return [replace(each, rungs={}) for each in found if each.has_result]
 
     @property
     def best_trials(self) -> list[Trial]:
@@ -261,8 +261,8 @@ class Study(Reports, Exports):
         Raises:
             StudyError: The model of one of them is not kept.
         """
-        best = configurations(self.view(), states=("complete",))[:count]
-        return [self.trial_model(trial.number) for trial in best]
+        best = [trial.number for trial in configurations(self.view()) if trial.has_result]
+        return [*map(self.trial_model, best[:count])]
 
     def trial_model(self, number: int) -> Any:
         """Return the Keras model of one trial, as `best_models` does.

@@ -249,11 +249,14 @@ class TrialContext(_Trial):
         if all(goal.metric in measured for goal in self.goals.objectives):
             self._answer.reported(report.step)
         self._send(Reported(0.0, self._attempt, report))
-        for name in (self.metric, "loss"):
-            value = measured.get(name, 0.0)
-            if not math.isfinite(value):
-                word = "step" if self.epochs is None else "epoch"
-                raise NonFiniteMetric(f"{name} is {value} at {word} {step}")
+        if name := self._diverged(measured):
+            word = "step" if self.epochs is None else "epoch"
+            raise NonFiniteMetric(f"{name} is {measured[name]} at {word} {step}")
+
+    def _diverged(self, metrics: Mapping[str, float]) -> str:
+        """Return the metric of a report that ends the trial as NaN or infinite; else ""."""
+        judged = (self.metric, "loss")
+        return next((name for name in judged if not math.isfinite(metrics.get(name, 0.0))), "")
 
     @property
     def params(self) -> Params:
@@ -277,7 +280,9 @@ class TrialContext(_Trial):
         file = ReportFile(self._directory)
         if not self.is_first_attempt:
             known = self.resumed_from or 0
-            for report in file.later_than(-1, self.goals.goal.metric):
+            reports = [each for each in file.read() if not self._diverged(each.metrics)]
+            judged = [each for each in reports if self.goals.goal.metric in each.metrics]
+            for report in judged or reports:  # steps of other metrics may count something else
                 if report.step <= known:
                     self._earlier.append(report)
                     continue

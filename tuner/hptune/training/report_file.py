@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 from pathlib import Path
 
@@ -34,15 +33,14 @@ class ReportFile:
     def __init__(self, trial_directory: Path) -> None:
         self._path = trial_directory / "resume" / "reports.jsonl"
 
-    def later_than(self, step: int, metric: str) -> list[Report]:
-        """Return the reports of later steps that have the metric, and finite values only."""
+    def read(self) -> list[Report]:
+        """Return the reports, in their order."""
         reports = []
         with contextlib.suppress(OSError):
             for line in self._path.read_bytes().split(b"\n")[:-1]:
                 with contextlib.suppress(Exception):  # a damaged line
                     report = Report(*json.loads(line))
-                    is_finite = all(map(math.isfinite, report.metrics.values()))
-                    if report.step > step and metric in report.metrics and is_finite:
+                    if all(isinstance(value, float) for value in report.metrics.values()):
                         reports.append(report)
         return reports
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .context import as_metrics, as_number
+from .context import as_metrics
 
 
 def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, float] | None:
@@ -26,22 +25,13 @@ def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, f
     """
     if isinstance(result, Mapping):
         return as_metrics(result)
-    if isinstance(result, tuple) and len(result) == len(names) and all(map(_is_number, result)):
-        return dict(zip(names, map(as_number, result), strict=True))
+    if isinstance(result, tuple) and len(result) == len(names):
+        measured = as_metrics(dict(zip(names, result, strict=True)))
+        return measured if len(measured) == len(names) else None
     if isinstance(result, list) and result:
         several = [metrics_of(each, name, names) for each in result]
         found = [each for each in several if each is not None]
         common = [key for key in several[0] or () if all(key in each for each in found)]
         means = {key: statistics.mean(each[key] for each in found) for key in common}
         return means if len(found) == len(several) else None
-    return {name: as_number(result)} if _is_number(result) else None
-
-
-def _is_number(result: Any) -> bool:
-    if not isinstance(result, numbers.Real) and not hasattr(result, "__float__"):
-        return False
-    try:
-        as_number(result)
-    except (TypeError, ValueError, OverflowError):  # such as an array of several numbers
-        return False
-    return True
+    return as_metrics({name: result}) or None

@@ -333,7 +333,7 @@ class Dispatch:
 
     def _seconds(self, number: int) -> tuple[float, float]:
         epochs = self._lifecycle.config.pruner.epochs
-        left = None if epochs is None else epochs - self._records[number].last_step
+        left = None if epochs is None else epochs - self._records[number].reached
         return self._step_times.seconds(number, steps_left=left)
 
     @property

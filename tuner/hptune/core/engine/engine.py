@@ -531,7 +531,7 @@ class Engine:
 
     def last_step(self, trial: int) -> int:
         """Return the highest step that a trial has reported; 0 before the first report."""
-        return self._records[trial].last_step
+        return self._records[trial].reached
 
     @property
     def ended_early(self) -> frozenset[int]:

@@ -141,7 +141,7 @@ class Lifecycle:
             seed=training_seed(self.config.seed, number),
             # A repeat keeps its model: it may have to stand for its configuration.
             incumbents=() if confirms else self.retention.ranking.scores,
-            resume_from=record.last_step or None,
+            resume_from=record.reached or None,
             keep_last=self.retention.limit > 0 and not confirms,
             rungs=() if confirms else self._early_stopping.rungs,
         )
@@ -390,7 +390,7 @@ class Lifecycle:
         self.records.move(record, event)
         if ended_early is None:  # the executor cannot tell, as in a simulation
             epochs = self.config.pruner.epochs
-            ended_early = epochs is not None and record.last_step < epochs
+            ended_early = epochs is not None and record.reached < epochs
         return [self._moved(record), *self.retention.ended(record.trial, ended_early=ended_early)]
 
     def _moved(self, record: TrialRecord) -> Tell:

@@ -69,6 +69,7 @@ class TrialRecord:
             last reported a later step than ever before.
         running: The running attempt, if there is one.
         last_step: The highest step of the reports that have the first goal's metric.
+        other_step: The same of those that lack it, which may count something else.
         compared_steps: The steps of the reports that trials are compared by: those that have the
             metrics of all goals. Ascending, in as few ranges as they allow.
         best: The goals' values in the best of those reports that break no constraint.
@@ -94,6 +95,7 @@ class TrialRecord:
     losses: dict[Cause, int] = field(default_factory=dict)
     running: AttemptId | None = None
     last_step: int = 0
+    other_step: int = 0
     compared_steps: list[range] = field(default_factory=list)
     best: tuple[float, ...] | None = None
     improvements: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
@@ -160,13 +162,18 @@ class TrialRecord:
         It cannot by a report that lacks a goal's metric, nor by one of a step that the trial has
         reported before (an attempt that had to start over).
         """
-        values = tuple(report.metrics.get(goal.metric, math.nan) for goal in goals.objectives)
-        if not math.isfinite(values[0]) or report.step <= self.last_step:
+        first = report.metrics.get(goals.goal.metric)
+        before = self.other_step if first is None else self.last_step
+        if not math.isfinite(first or 0.0) or report.step <= before:
             return False
-        self.last_step, self.last = report.step, report
         # They say nothing of a trial that advanced: a long one may be preempted many times.
         for cause in FROM_OUTSIDE:
             self.losses.pop(cause, None)
+        if first is None:
+            self.other_step = report.step
+            return False
+        self.last_step, self.last = report.step, report
+        values = tuple(report.metrics.get(goal.metric, math.nan) for goal in goals.objectives)
         if not all(map(math.isfinite, values)):
             return False
         self._add_compared(report.step)
@@ -185,6 +192,11 @@ class TrialRecord:
             ranges[-1] = range(ranges[-1].start, step + 1, apart)
         else:
             ranges.append(range(step, step + 1))
+
+    @property
+    def reached(self) -> int:
+        """The last step that it has reported, with the first goal if ever; 0 before that."""
+        return self.last_step or self.other_step
 
     @property
     def compared_step(self) -> int:
@@ -384,7 +396,7 @@ class TrialRecords:
         record.losses.clear()
         record.improvements.clear()
         record.compared_steps.clear()
-        record.last_step = 0
+        record.last_step = record.other_step = 0
         record.best = record.best_report = None
         record.releases_without_progress = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))

@@ -80,7 +80,7 @@ def _read_study(directory: StudyDirectory) -> FoundTrials:
     """Return the complete trials of a study of hptune; it may run, and a trial may train on."""
     reader = LedgerReader(directory)
     facts, trials = reader.snapshot(lambda now: (now.facts(), now.trials()))
-    complete = [t for t in trials if t.value is not None and (t.state == "complete" or t.is_begun)]
+    complete = [trial for trial in trials if trial.has_result]
     return FoundTrials(
         [FoundTrial(trial.params, trial.metrics, trial.value) for trial in complete],
         goals_of(facts).goal,

@@ -37,8 +37,8 @@ class Row:
 
     @property
     def report(self) -> Report | None:
-        """The last report of a trial that runs or is interrupted."""
-        if self.trial.state not in TO_CONTINUE:
+        """The last report of a trial that runs or is interrupted, and has no result to train on."""
+        if self.trial.state not in TO_CONTINUE or self.trial.value is not None:
             return None
         latest, number = self.view.latest, self.trial.number
         attempts = (AttemptId(number, each) for each in reversed(range(self.trial.attempts)))

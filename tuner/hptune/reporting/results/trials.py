@@ -45,7 +45,7 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
         has_value = value is not None and not math.isnan(value)
         return (
             front.get(trial.number, len(front)),
-            trial.state is not TrialState.COMPLETE,
+            not trial.has_result,
             trial.violation,
             not has_value,
             view.goal.direction.sign * value if has_value and value is not None else 0.0,

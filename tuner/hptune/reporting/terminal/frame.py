@@ -221,15 +221,11 @@ def _running_table(
 
 def _is_ahead(run: RunningAttempt, snapshot: StudySnapshot) -> bool:
     """Return whether a running trial's latest value is better than the best result."""
-    value, best, sign = (
-        latest_value(run, snapshot.goal),
-        snapshot.best,
-        snapshot.goal.direction.sign,
-    )
-    if value is None or best is None or best.value is None or len(best.values) > 1:
+    value, best = latest_value(run, snapshot.goal), snapshot.best
+    if value is None or best is None or best.violation or len(best.values) > 1:
         return False
     is_other = best.number not in (run.trial.number, run.trial.confirms)
-    return is_other and not best.violation and sign * value < sign * best.value
+    return is_other and snapshot.goal.direction.better(value, best.value)
 
 
 def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[_Row]:

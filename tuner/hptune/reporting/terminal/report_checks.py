@@ -60,7 +60,7 @@ class ReportChecks:
             number = event.attempt.trial
             self._reported.setdefault(number, {}).update(event.report.metrics)
             lacking = set(self._objectives) - set(event.report.metrics)
-            self._lacking.setdefault(number, lacking).intersection_update(lacking)
+            self._lacking[number] = min(self._lacking.get(number, lacking), lacking, key=len)
 
     def _check_step(self, event: Reported) -> Iterator[tuple[str, str]]:
         step, word, trial = event.report.step, self._word, f"trial {event.attempt.trial}"
@@ -95,7 +95,8 @@ class ReportChecks:
         lacking, reported = self._taken(trial.number)
         cannot = f"{self._pruner} can stop no trial"
         if lacking:
-            names = " and ".join(lacking)
+            is_apart = set(self._objectives) <= set(reported)
+            names = " and ".join(self._objectives if is_apart else lacking)
             advice = self._how_to_report(lacking, reported)
             yield "pruner", f"{cannot}: no report of trial {trial.number} has {names}. {advice}"
         if self._is_pruned and trial.step is None and not (reported or trial.rungs):
@@ -123,6 +124,8 @@ class ReportChecks:
     def _how_to_report(self, lacking: Sequence[str], reported: Sequence[str]) -> str:
         names = " and ".join(map(text.clean, lacking))
         them = "them" if lacking[1:] else "it"
+        if set(self._objectives) <= set(reported):
+            return "Each is in another report; give them in one report of each step"
         if set(lacking) <= {*MEASURED}:
             return f"hptune measures {them} once in a trial; make {them} a --constraint"
         advice = f"It reports {', '.join(reported) or 'none'}; report {names} at each step too"

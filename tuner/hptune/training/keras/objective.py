@@ -100,7 +100,9 @@ def _run(
     if trial.rank == 0 and may_be_best:
         of_result = best.model if best is not None and step == best.step else recorder.model
         save_model(_trained(model, of_result), trial.directory)
-    ended_early = _ended_early(recorder, trial.epochs)
+    is_short = trial.epochs is not None and recorder.step < trial.epochs
+    # Unknown of a training that reports nothing; EarlyStopping, say, may end one.
+    ended_early = (recorder.resumption.ended_early or is_short) if recorder.step else None
     return Ending(Cause.RETURNED, metrics, step, recorder.remark, ended_early=ended_early)
 
 
@@ -115,13 +117,6 @@ def _trained(built: Any, last: Any) -> Any:
     own = {id(each) for each in getattr(built, "variables", ())}
     is_other = last is not None and not own & {id(variable) for variable in last.variables}
     return last if is_other else built
-
-
-def _ended_early(recorder: Recorder, epochs: int | None) -> bool | None:
-    """Return whether the training ended before its last epoch, for example by EarlyStopping."""
-    if not recorder.step:
-        return None  # a training that reports nothing
-    return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
 
 
 def build(code: UserCode, hp: Any) -> Any:
