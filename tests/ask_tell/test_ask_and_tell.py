@@ -230,8 +230,9 @@ def test_a_paused_trial_is_asked_for_again_where_it_was(path: Path) -> None:
         ({"loss": 0.2}, {"loss": 0.2, "size": 2.0}),
     ],
 )
+@pytest.mark.parametrize("by_number", [False, True])
 def test_what_an_earlier_program_has_reported_counts(
-    path: Path, told: dict[str, float] | None, metrics: dict[str, float]
+    path: Path, told: dict[str, float] | None, metrics: dict[str, float], by_number: bool
 ) -> None:
     """It may end between its last report and its result."""
     study = opened(path, trials=1, epochs=3)
@@ -241,7 +242,10 @@ def test_what_an_earlier_program_has_reported_counts(
     first.release()
     with study.ask() as trial:
         assert trial.resumed_from == 3
-        if told is not None:
+        if told is not None and by_number:
+            hptune.open_study(path).tell(trial.number, **told)
+            trial.is_over = True
+        elif told is not None:
             trial.tell(**told)
     (found,) = study.trials
     assert (found.state, found.metrics) == (TrialState.COMPLETE, metrics)

@@ -33,10 +33,9 @@ def _answer_or_error(study: FollowedStudy, refused: str, event: Event) -> Answer
         raise _refused(study, event, refused)
     match event:
         case WorkerJoined(worker=worker):
-            if (start := study.starts.get(worker)) is None:
+            if worker not in study.starts:
                 raise _no_trial(study)
-            given = GivenTrial(start, study.engine.epochs, study.search.space.to_json())
-            return Answer(given=given, finish=study.finish)
+            return Answer(given=given_to(study, worker), finish=study.finish)
         case Reported(attempt=attempt):
             leased = running(study, attempt)
             return Answer(halt=leased.halt if leased.is_told else None, finish=study.finish)
@@ -51,6 +50,12 @@ def _refused(study: FollowedStudy, event: Event, why: str) -> StudyError:
     if name is None or name in study.engine.leased:
         return StudyError(f"the study in {study.past.directory} refuses: {why}")
     return TrialOverError(f"{_why_over(study, name)}. Nothing was changed")
+
+
+def given_to(study: FollowedStudy, worker: str) -> GivenTrial:
+    """Return what a program was given last, as the worker with this name."""
+    space = study.search.space.to_json()
+    return GivenTrial(study.starts[worker], study.engine.epochs, space)
 
 
 def running(study: FollowedStudy, name: AttemptId) -> LeasedAttempt:

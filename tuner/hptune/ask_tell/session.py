@@ -36,7 +36,7 @@ from ..storage.ledger import LedgerReader
 from ..storage.lock import MasterLock
 from ..storage.turn import PATIENCE_SECONDS, MasterRunsError, acquired, tried
 from ..text import duration
-from .answers import answer_to, known_trial, running
+from .answers import answer_to, given_to, known_trial, running
 from .calls import Answer, Call, GivenTrial, PublishedCalls, Wait
 from .followed import FollowedStudy
 from .state import FollowedState
@@ -170,8 +170,8 @@ class Session:
         attempts = self.reader.attempts()
         return any(each.id == name and each.outcome is Outcome.LOST for each in attempts)
 
-    def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, Trial]:
-        """Return the attempt of a trial that a program has asked for.
+    def running_attempt(self, number: int, attempt: int | None) -> tuple[LeasedAttempt, GivenTrial]:
+        """Return the attempt of a trial that a program has asked for, and what the program got.
 
         Args:
             number: The trial's number.
@@ -182,10 +182,9 @@ class Session:
             TrialOverError: It does not run.
         """
         study = self._seen()
-        trial = known_trial(study, number)
-        last = max(0, trial.attempts - 1)
-        name = AttemptId(number, last if attempt is None else attempt)
-        return running(study, name), trial
+        last = max(0, known_trial(study, number).attempts - 1)
+        leased = running(study, AttemptId(number, last if attempt is None else attempt))
+        return leased, given_to(study, leased.attempt.placement.worker)
 
     # --- the moment of a call ---------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..core.attempt import CameBack, Cause, Ending, Report, ReportedValue
 from ..core.engine.records import LeasedAttempt
 from ..core.goals import unknown_metric
-from ..core.messages import Event, ParametersUsed, Reported, Start
-from ..core.seeds import training_seed
+from ..core.messages import Event, ParametersUsed, Reported
 from ..core.space.completion import opening_value
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
@@ -252,10 +251,7 @@ def asked_trial(session: Session, trial: AskedTrial | int | str) -> AskedTrial:
     number, dot, attempt = str(trial).partition(".")
     if not number.isdecimal() or (dot and not attempt.isdecimal()):
         raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
-    leased, found = session.running_attempt(int(number), int(attempt) if attempt else None)
-    facts, running = session.reader.facts(), leased.attempt
-    seed = training_seed(facts["seed"], found.number)
-    start = Start(running.id, found.params, running.placement, seed)
-    again = AskedTrial(session, GivenTrial(start, facts["epochs"], facts["space"]))
-    again.remember(session.reader.reports(found.number), leased)
+    leased, given = session.running_attempt(int(number), int(attempt) if attempt else None)
+    again = AskedTrial(session, given)
+    again.remember(session.reader.reports(again.number), leased)
     return again
