@@ -59,6 +59,20 @@ def test_it_waits_until_there_is_as_much_memory_free(driver: EngineDriver) -> No
     assert driver.starts[0].placement.memory_bytes == 100
 
 
+def test_it_asks_for_no_larger_worker_than_there_may_be(driver: EngineDriver) -> None:
+    usual = Resources(memory_bytes=60)
+    driver.open(1, resources=usual)
+    driver.join_with("w", FOUR_CORES)
+    driver.suggest()
+    driver.end(FIRST, Ending(Cause.OUT_OF_MEMORY))
+    assert driver.engine.snapshot.sizes == {Resources(memory_bytes=100): 1}
+    driver.leave()
+    assert driver.engine.snapshot.sizes == {usual: 1}
+    driver.join_with("v", FOUR_CORES)
+    assert driver.starts[0].placement.memory_bytes == 100
+    driver.check_replay()
+
+
 def test_who_shared_a_gpu_and_ran_out_of_its_memory_gets_a_whole_one(driver: EngineDriver) -> None:
     driver.open(1, resources=Resources(gpus=0.25))
     driver.join_with("w", Capacity((0, 1), ("A",)))
