@@ -232,7 +232,7 @@ class _Occupancy(Generic[Size]):
         return [*(share for _, share in self._there), *self._new]
 
     def _unused(self) -> list[LiveJob]:
-        return [job for job, share in reversed(self._there) if share.is_whole]
+        return [job for job, share in reversed(self._there) if share.left == 1.0]
 
 
 @dataclass(slots=True)
@@ -242,10 +242,6 @@ class _Room(Generic[Size]):
     kind: KindCapacity[Size] | None
     is_closed: bool = False
     left: float = 1.0
-
-    @property
-    def is_whole(self) -> bool:
-        return self.left == 1.0
 
     def fit(self, size: Size) -> int:
         """Return how many such trials the whole job can hold."""

@@ -9,7 +9,7 @@ from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from hptune.core.budget import Device, DeviceBudget
 from hptune.core.messages import Ask, Finish, FinishReason, Stop, StopRequested, Tell
 from hptune.core.pruner import PrunerSettings
-from hptune.core.resources import Capacity, Resources
+from hptune.core.resources import Amount, Capacity, Resources
 from hptune.core.trial import TrialState
 
 FOUR_CORES = Capacity((0, 1, 2, 3), memory_bytes=100)
@@ -57,6 +57,33 @@ def test_it_waits_until_there_is_as_much_memory_free(driver: EngineDriver) -> No
     assert driver.trial(0).state is TrialState.WAITING
     driver.end(AttemptId(1, 0), returned(0.5))
     assert driver.starts[0].placement.memory_bytes == 100
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(90, 90), (97, 95), (100, 95), (110, None)])
+def test_a_trial_may_ask_for_all_of_a_worker_that_keeps_memory_back(
+    driver: EngineDriver, asked: int, granted: int | None
+) -> None:
+    """As in a job that was made for it, where trials of other sizes are measured."""
+    driver.open(1, measured=(Amount.MEMORY,))
+    driver.join_with("w", FOUR_CORES)
+    driver.suggest(resources=lambda _: Resources(memory_bytes=asked))
+    found = [each.placement.memory_bytes for each in driver.starts.values()]
+    assert found == ([] if granted is None else [granted])
+    driver.check_replay()
+
+
+def test_it_asks_for_no_larger_worker_than_there_may_be(driver: EngineDriver) -> None:
+    usual = Resources(memory_bytes=60)
+    driver.open(1, resources=usual)
+    driver.join_with("w", FOUR_CORES)
+    driver.suggest()
+    driver.end(FIRST, Ending(Cause.OUT_OF_MEMORY))
+    assert driver.engine.snapshot.sizes == {Resources(memory_bytes=100): 1}
+    driver.leave()
+    assert driver.engine.snapshot.sizes == {usual: 1}
+    driver.join_with("v", FOUR_CORES)
+    assert driver.starts[0].placement.memory_bytes == 100
+    driver.check_replay()
 
 
 def test_who_shared_a_gpu_and_ran_out_of_its_memory_gets_a_whole_one(driver: EngineDriver) -> None:

@@ -10,7 +10,7 @@ from ..attempt import AttemptId, Cause
 from ..budget import resized
 from ..messages import Command, DecidePacking, Measured
 from ..packing.occupancy import Occupancy
-from ..packing.packing import Packing
+from ..packing.packing import KEPT_BACK, Packing
 from ..packing_plan import PackingPlan
 from ..resources import Amount, Placement, Resources
 from ..scheduling.cluster import ClusterState
@@ -23,12 +23,6 @@ from ..workers import Worker
 from .budget_check import BudgetCheck
 from .lifecycle import Lifecycle
 from .records import AttemptRecord
-
-KEPT_BACK = 0.05
-"""The share of a worker's memory that is not given to trials if memory is measured.
-
-Together with the margin of each trial, it is more than the free share below which a worker ends
-attempts that hold too much (`SHORT_SHARE` in `worker.monitoring`)."""
 
 _RAN_OUT_OF = {Cause.OUT_OF_MEMORY: Amount.MEMORY, Cause.DEVICE_OUT_OF_MEMORY: Amount.GPUS}
 

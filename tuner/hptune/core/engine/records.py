@@ -139,7 +139,8 @@ class TrialRecord:
 
         Args:
             sized: What it would ask for if it had not run before.
-            most_memory_bytes: Memory of the largest worker, the most that is granted; 0 if unknown.
+            most_memory_bytes: Memory of the largest worker, the most that is granted; 0 if there is
+                none: then one as usual must come, as there may be no larger one.
         """
         wanted = sized
         if self.ran_out_on_gpu:
@@ -147,7 +148,7 @@ class TrialRecord:
             gpus = 1 if is_part else wanted.gpus
             wanted = replace(wanted, gpus=gpus, gpu_memory_bytes=0)
         if self.memory_bytes and wanted.nodes == 1:
-            needed = min(self.memory_bytes, most_memory_bytes or self.memory_bytes)
+            needed = min(self.memory_bytes, most_memory_bytes)
             wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
         return wanted
 

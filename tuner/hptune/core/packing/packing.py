@@ -34,6 +34,13 @@ were a third of the trials, 0.17 both where they were a sixth, and 0.03 and noth
 a twelfth.
 """
 
+KEPT_BACK = 0.05
+"""The share of a worker's memory that is not given to trials if memory is measured.
+
+Together with the margin of each trial, it is more than the free share below which a worker ends
+attempts that hold too much (`SHORT_SHARE` in `worker.monitoring`). A trial that asks for all of a
+worker's memory gets the rest."""
+
 _REMEMBERED = 96
 """Latest trials that a plan is decided from."""
 
@@ -241,9 +248,12 @@ class Packing:
         if requested.processes > 1:
             return requested  # what one process uses says nothing of several
         plan, changes = self._plan, dict[str, Any]()
-        if not requested.memory_bytes and self.is_memory_known and plan.memory is not None:
+        asked, least = requested.memory_bytes, int((1.0 - KEPT_BACK) * requested.memory_bytes)
+        if not asked and self.is_memory_known and plan.memory is not None:
             needed = rounded_up(self._caution[Amount.MEMORY] * _upper(plan.memory, params))
             changes["memory_bytes"] = min(needed, most_memory_bytes or needed)
+        elif least <= most_memory_bytes < asked and Amount.MEMORY in self._measured:
+            changes["memory_bytes"] = most_memory_bytes
         if requested.cpus == 1 and Amount.CPUS in self._measured:
             changes["cpus"] = self._part_of_a_core(params)
         if self._is_gpu_measured(requested) and plan.gpu_memory is not None:
