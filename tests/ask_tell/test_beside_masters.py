@@ -49,7 +49,7 @@ from hptune.master.programs import follows
 from hptune.master.replay import replay
 from hptune.master.resume_plan import Changes
 from hptune.master.user_requests import UserRequests
-from hptune.storage.asking import ask, new_request
+from hptune.storage.asking import new_request, send
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
 from hptune.storage.ledger.codec import encode_event
@@ -269,11 +269,20 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert replay(StudyDirectory(path)).difference is None
 
 
-def test_a_pause_lasts_when_its_master_is_killed_until_a_user_resumes(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [(UserAction.PAUSE, "is paused by"), (UserAction.STOP, "is over: stopped by")],
+)
+def test_what_a_user_asked_holds_when_its_master_is_killed_until_a_user_resumes(
+    path: Path, asked: UserAction, says: str
+) -> None:
     study = opened(path)
-    with beside(path):
-        ask(StudyDirectory(path), UserAction.PAUSE, tool="a test")
-    with pytest.raises(NoTrialError, match="is paused by"):
+    with beside(path, workers=["w"]) as master:
+        until(lambda: master.executor.running)
+        master.executor.stop = lambda *_: None  # type: ignore[method-assign]  # it takes its time
+        send(StudyDirectory(path), asked, tool="a test")
+        until(lambda: master.snapshot and (master.snapshot.paused_by or master.snapshot.stopping))
+    with pytest.raises(NoTrialError, match=says):
         study.ask()
     assert "It is open" in open_again(StudyDirectory(path), Changes())
     assert study.ask().number == 0

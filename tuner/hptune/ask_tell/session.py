@@ -267,8 +267,8 @@ class Session:
         own = {name: Call(event) for name, event in _pending(study, calls).items()}
         batch = own | self._calls.waiting(study.refusals, study.now())
         is_left = not study.is_open and study.finish is None
-        # Programs that ask do not end the pause of a master that was killed: a user does.
-        if is_left and any(map(_asks, own.values())) and not study.engine.snapshot.paused_by:
+        # Programs that ask do not take back a stop or a pause of a master that was killed.
+        if is_left and study.engine.may_start and any(map(_asks, own.values())):
             from .opening import opened  # it loads what plans a run
 
             study = opened(self.state, study, lock)
