@@ -175,7 +175,7 @@ def test_resume_continues_what_a_program_has_yet_to_learn_is_stopped(
 ) -> None:
     cli("ask", "s")
     cli("stop", "s")
-    assert "stops; other programs still have 1 trial" in cli("ask", "s").err
+    assert "stops; other programs have 1 trial" in cli("ask", "s").err
     assert "It is open" in cli("resume", "s").out
     assert cli("ask", "s").out.startswith("1.0 ")
     cli("report-step", "s", "0", "--step", "1", "loss=0.4")

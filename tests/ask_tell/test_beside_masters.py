@@ -19,7 +19,7 @@ from asked_studies import SPACE, opened, states
 from engine_driver import EngineDriver
 from hptune.ask_tell.opening import MasterWaitsError
 from hptune.ask_tell.session import Session
-from hptune.ask_tell.study import AskedStudy
+from hptune.ask_tell.study import AskedStudy, open_again
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.clock import SystemClock
@@ -47,8 +47,9 @@ from hptune.master import run
 from hptune.master.past import Past
 from hptune.master.programs import follows
 from hptune.master.replay import replay
+from hptune.master.resume_plan import Changes
 from hptune.master.user_requests import UserRequests
-from hptune.storage.asking import new_request
+from hptune.storage.asking import new_request, send
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
 from hptune.storage.ledger.codec import encode_event
@@ -266,6 +267,25 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert hptune.open_study(path).ask().number == 0
     assert sum(isinstance(each, StudyOpened) for each in events(path)) == 3
     assert replay(StudyDirectory(path)).difference is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [(UserAction.PAUSE, "is paused by"), (UserAction.STOP, "is over: stopped by")],
+)
+def test_what_a_user_asked_holds_when_its_master_is_killed_until_a_user_resumes(
+    path: Path, asked: UserAction, says: str
+) -> None:
+    study = opened(path)
+    with beside(path, workers=["w"]) as master:
+        until(lambda: master.executor.running)
+        master.executor.stop = lambda *_: None  # type: ignore[method-assign]  # it takes its time
+        send(StudyDirectory(path), asked, tool="a test")
+        until(lambda: master.snapshot and (master.snapshot.paused_by or master.snapshot.stopping))
+    with pytest.raises(NoTrialError, match=says):
+        study.ask()
+    assert "It is open" in open_again(StudyDirectory(path), Changes())
+    assert study.ask().number == 0
 
 
 def test_a_master_whose_clock_is_ahead_ends_no_lease(path: Path) -> None:

@@ -35,7 +35,7 @@ def check_engine(engine: Engine, *, trials_changed: bool = True) -> None:
     is_done = finish is not None and finish.finish_reason in _ALL_DONE
     if trials_changed:
         _check_lifecycle(engine._lifecycle, is_done=is_done)
-    is_placing = engine._is_starting and not (engine._is_closed or engine._finished)
+    is_placing = engine.may_start and not (engine._is_closed or engine._finished)
     is_placing = is_placing and engine._question is None and dispatch.is_affordable
     _check_dispatch(dispatch, is_placing=is_placing, at=engine._latest_at)
     confirms = sum(record.trial.confirms is not None for record in records)

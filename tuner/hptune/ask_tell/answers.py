@@ -87,13 +87,13 @@ def _why_over(study: FollowedStudy, name: AttemptId) -> str:
 def _no_trial(study: FollowedStudy) -> NoTrialError:
     """Return why there is no trial for a program that asks."""
     directory, finish = study.past.directory, study.finish
-    if finish is not None:
-        return StudyOverError(f"the study in {directory} is over: {finish.reason}")
     in_all, leased = len(study.engine.snapshot.running), len(study.engine.leased)
+    over = finish.reason if finish else "" if leased else study.engine.snapshot.stopping
+    if over:
+        return StudyOverError(f"the study in {directory} is over: {over}")
     others = f"other programs have {plural(leased, 'trial')}"
     if study.engine.is_stopping:
-        still = f"other programs still have {plural(leased, 'trial')}"
-        return NoTrialError(f"the study in {directory} stops; {still}")
+        return NoTrialError(f"the study in {directory} stops; {others}")
     if study.engine.snapshot.paused_by:
         return NoTrialError(f"the study in {directory} is {study.engine.snapshot.stall_reason}")
     if in_all > leased:

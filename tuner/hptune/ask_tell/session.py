@@ -265,7 +265,9 @@ class Session:
         study = self.state.caught_up(lock)
         own = {name: Call(event) for name, event in _pending(study, calls).items()}
         batch = own | self._calls.waiting(study.refusals, study.now())
-        if any(map(_asks, own.values())) and not study.is_open and study.finish is None:
+        is_left = not study.is_open and study.finish is None
+        # Programs that ask do not take back a stop or a pause of a master that was killed.
+        if is_left and study.engine.may_start and any(map(_asks, own.values())):
             from .opening import opened  # it loads what plans a run
 
             study = opened(self.state, study, lock)

@@ -82,8 +82,7 @@ class StopRequests:
         others = tuple(event for event in events if not isinstance(event, StopRequested))
         if self._is_reported:
             return others
-        stop = next((event for event in events if isinstance(event, StopRequested)), None)
-        stop = stop or self._own(now)
+        stop = next((e for e in events if isinstance(e, StopRequested)), None) or self._own(now)
         self._is_reported = stop is not None
         return others if stop is None else (*others, stop)
 

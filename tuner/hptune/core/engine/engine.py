@@ -334,7 +334,7 @@ class Engine:
     @property
     def _question(self) -> ExcludeNode | DecideSplit | None:
         """What must be answered before anything starts; None for nothing."""
-        if not self._is_starting or self._finished:
+        if not self.may_start or self._finished:
             return None
         if node := self.workers.to_exclude:
             return ExcludeNode(node)
@@ -368,7 +368,7 @@ class Engine:
             commands += self._lifecycle.add(self._added)
             self._added = []
             dispatch.queue_waiting()
-        if self._is_starting:
+        if self.may_start:
             commands += dispatch.place(at, others_come=not self._requests.is_over)
             request = self._requests.next(
                 len(records),
@@ -407,8 +407,8 @@ class Engine:
         return bool(self._records.running)
 
     @property
-    def _is_starting(self) -> bool:
-        """Whether trials may start."""
+    def may_start(self) -> bool:
+        """Whether trials may start: the study neither stops nor is paused."""
         return self._stop_reason is None and not self._paused_by
 
     def _finish(self) -> Finish:
@@ -462,7 +462,7 @@ class Engine:
     @property
     def has_trials(self) -> bool:
         """Whether a worker that joins now may be given a trial."""
-        if self._finished or not (self._is_starting and self._dispatch.is_affordable):
+        if self._finished or not (self.may_start and self._dispatch.is_affordable):
             return False
         is_coming = bool(self._records.waiting) or not self._requests.is_over
         return is_coming or self._lifecycle.promotion(is_last=False) is not None
@@ -583,7 +583,7 @@ class Engine:
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
             interrupted=records.interrupted,
             usual=self.usual,
-            sizes=self._dispatch.sizes(with_waiting=self._is_starting, without=self.leased),
+            sizes=self._dispatch.sizes(with_waiting=self.may_start, without=self.leased),
             unfit_nodes=self.workers.unfit_nodes,
             is_first=self._requests.first is not None,
         )
