@@ -43,8 +43,8 @@ class StudySettings(StudyOptions):
             value = each.read(getattr(self, each.name))
             is_none = (value == "" or value is False) and each.owner == CLUSTERS.what
             object.__setattr__(self, each.name, None if is_none else value)
-        source = replace(self.source, entry=self.entry, python=self.python)
-        object.__setattr__(self, "source", source)
+        given = {name: getattr(self, name) for name in ("entry", "python", "working_directory")}
+        object.__setattr__(self, "source", replace(self.source, **given))
 
     @property
     def chooses_split(self) -> bool:

@@ -100,6 +100,7 @@ class ForkServer:
         source = self.source
         python = source.python or sys.executable
         arguments = [self.address, str(source.kind), source.path, source.entry]
+        arguments += [source.working_directory]
         if not with_source:
             arguments.append(FRAMEWORKS_ONLY)
         with self._log.open("ab") as log:
