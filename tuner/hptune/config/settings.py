@@ -70,14 +70,16 @@ class StudySettings(StudyOptions):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed.
 
-        A new source of workers replaces the former one, and its certificates. Settings that a new
-        pruner or source does not have are dropped, and the number of repeats where nothing is
-        confirmed any more.
+        Code that was moved keeps its backend of Keras. A new source of workers replaces the former
+        one, and its certificates. Settings that a new pruner or source does not have are dropped,
+        and the number of repeats where nothing is confirmed any more.
         """
         changes = {
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
+        if (moved := changes.get("source")) is not None:
+            changes["source"] = replace(moved, backend=self.source.backend)
         replaced = set[str]()
         source = next((n for n in ("workers", "cluster", *SOURCES) if changes.get(n)), None)
         if source is not None:
