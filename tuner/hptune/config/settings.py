@@ -117,10 +117,11 @@ class StudySettings(StudyOptions):
         return cls(**{**plain, "source": code})
 
     def found_in(self, directory: Path) -> Self:
-        """Return the settings of a study that lies here now, with what Tuner stored in it."""
-        if self.source.kind is not SourceKind.PICKLE:
-            return self
+        """Return the settings of a study that lies here now, with the code that is stored in it."""
         path = directory / Path(self.source.path).name
+        has_moved = os.path.isfile(path) and not os.path.exists(self.source.path)  # noqa: PTH110, PTH113
+        if self.source.kind is not SourceKind.PICKLE and not has_moved:  # as of --command
+            return self
         return replace(self, source=replace(self.source, path=str(path)))
 
     @property
