@@ -125,6 +125,12 @@ class StudySettings(StudyOptions):
         return replace(self, source=replace(self.source, path=str(path)))
 
     @property
+    def start_directory(self) -> str | None:
+        """The working directory for what the master starts; None for its own if that is gone."""
+        there = os.path.isdir(self.working_directory)  # noqa: PTH112 - raises nothing
+        return self.working_directory if there else None
+
+    @property
     def device_budget(self) -> DeviceBudget | None:
         """The budget in device hours; None for no limit."""
         return read_budget(self.budget) if self.budget else None
