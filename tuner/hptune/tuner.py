@@ -158,9 +158,7 @@ class Tuner:
             self._check_place(given)
             self._given = _by_field(given)
             self._settings = StudySettings(
-                source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
-                working_directory=str(Path.cwd()),
-                **self._given,
+                source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE), **self._given
             )
             self._asked: Asked | None = None
             if not (self._directory and self._directory.database.exists()):

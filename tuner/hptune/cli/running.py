@@ -141,7 +141,7 @@ def run(
     from ..user_code.scripts import is_keras_tuner_script
     from ..user_code.source_checks import check_source, check_syntax
 
-    given = {"working_directory": str(Path.cwd()), **_given(options)}
+    given = _given(options)
     # First, and before the imports that a study needs: most mistakes are found here.
     if command is None and space is None and model_file is not None:
         python = given.get("python", "")
@@ -150,7 +150,7 @@ def run(
             run_script(
                 model_file,
                 script_arguments,
-                _given(options),
+                given,
                 study=study,
                 quiet=quiet,
                 detach=detach,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,11 +31,12 @@ class StudySettings(StudyOptions):
 
     Attributes:
         source: Where the user's code is.
-        working_directory: Directory in which relative paths of the user's code start.
+        working_directory: Directory in which relative paths of the user's code start, by default
+            that of this process.
     """
 
     source: ObjectiveSource
-    working_directory: str
+    working_directory: str = field(default_factory=os.getcwd)
 
     def __post_init__(self) -> None:
         for each in SETTINGS:

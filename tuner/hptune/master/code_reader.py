@@ -32,11 +32,7 @@ def reading(source: ObjectiveSource, directory: Path | None = None) -> str:
     return "reading the search space of the command" if is_command else f"reading {path.name}"
 
 
-def read_code(
-    source: ObjectiveSource,
-    *,
-    quiet: bool = False,
-) -> Found:
+def read_code(source: ObjectiveSource, *, quiet: bool = False) -> Found:
     """Return what the user's code declares, for no study; meanwhile the user sees what it does.
 
     Args:
@@ -138,13 +134,11 @@ class CodeReader:
 
     def model_loader(self, path: Path, space: Sequence[JsonEntry], params: Params) -> str:
         """Return what it takes to load a kept model, a `Loader`; empty if that is unknown."""
-        return self._fork_server.try_model(
-            ModelOrder(self._settings.source, path, tuple(space), params)
-        )
+        order = ModelOrder(self._settings.source, path, tuple(space), params)
+        return self._fork_server.try_model(order)
 
     def _declared(
         self, space: SearchSpace, configurations: Sequence[Params]
     ) -> Sequence[Mapping[str, Any]]:
-        source = self._settings.source
-        order = SizeOrder(source, tuple(space.to_json()), tuple(configurations))
+        order = SizeOrder(self._settings.source, tuple(space.to_json()), tuple(configurations))
         return self._fork_server.sizes(order)
