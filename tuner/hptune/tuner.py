@@ -268,6 +268,8 @@ class Tuner:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     acquired(directory, is_brief=True).release()
+                    # Its relative paths start where the script runs now, as in the script itself.
+                    given = {**given, "working_directory": settings.working_directory}
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)

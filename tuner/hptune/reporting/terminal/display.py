@@ -137,8 +137,8 @@ def _without_information() -> Iterator[None]:
 
 def progress_stream() -> TextIO:
     """Return where a run in Python shows its progress; a notebook marks stderr as errors."""
-    stream = sys.stdout if is_notebook() else sys.stderr
-    return stream or io.StringIO()  # None where the script was started without it (`2>&-`)
+    # None where the script was started without it (`2>&-`).
+    return (sys.stdout if is_notebook() else sys.stderr) or io.StringIO()
 
 
 def print_end(text: str, stream: TextIO) -> None:
