@@ -72,6 +72,32 @@ def test_a_study_that_was_moved_can_be_resumed(cli: InProcess) -> None:
     assert states(cli.study("elsewhere")) == {"COMPLETE": 4}
 
 
+def test_a_script_of_a_copied_project_reads_its_own_files(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """
+        from pathlib import Path
+        from hptune import Tuner
+
+        def number():
+            return int(Path("number.txt").read_text())
+
+        def objective(hp, trial):
+            return number() + hp.Float("x", 0.0, 0.5)
+
+        options = {"executor": "joblib", "directory": "study", "resume": True}
+        Tuner(objective, trials=number(), **options).fit()
+    """
+    for number, project in ((1, cli.study("project")), (2, cli.study("copy"))):
+        if number > 1:
+            shutil.copytree(cli.study("project"), project)
+        project.mkdir(exist_ok=True)
+        (project / "number.txt").write_text(str(number))
+        monkeypatch.chdir(project)
+        assert cli.script(script).code == 0
+    assert [int(each["value"]) for each in trials(cli.study("copy") / "study")] == [1, 2]
+
+
 def test_a_study_is_resumed_only_on_request(cli: InProcess) -> None:
     script = (
         PLAIN

@@ -58,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "models").mkdir()
     (tmp_path / "models/model.py").write_text(MODEL)
     (tmp_path / "studies").mkdir()
+    (tmp_path / "click.py").write_text("raise SystemExit('it hides a module of hptune')")
     (tmp_path / "limits.toml").write_text(LIMITS)
     (tmp_path / "limits.toml").chmod(0o600)
     monkeypatch.chdir(tmp_path)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from hptune.storage.directory import StudyDirectory
 from in_process import InProcess
 from interrupted_runs import LIGHT
+from real_runs import trials
 
 
 def test_a_study_takes_no_files_of_one_whose_ledger_is_gone(cli: InProcess) -> None:
@@ -45,3 +48,20 @@ def test_a_second_study_of_a_model_file_names_the_first(
     file.with_name("more").mkdir()
     other = cli.file("more/model.py", file.read_text())
     assert "would learn" not in cli("run", other, *run[2:]).err
+
+
+def test_a_model_file_of_a_copied_project_reads_the_files_there(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cli.study("first"), cli.study("second")
+    first.mkdir()
+    body = "return int(Path('number.txt').read_text()) + hp.Float('x', 0.0, 0.5)"
+    cli.file("first/model.py", f"from pathlib import Path\ndef objective(hp, trial):\n    {body}\n")
+    (first / "number.txt").write_text("1")
+    monkeypatch.chdir(first)
+    assert cli("run", "model.py", "--study", "study", "--trials", 1, *LIGHT).code == 0
+    shutil.copytree(first, second)
+    (second / "number.txt").write_text("2")
+    monkeypatch.chdir(second)
+    assert cli("resume", "study", "--model-file", "model.py", "--trials", 2).code == 0
+    assert [int(each["value"]) for each in trials(second / "study")] == [1, 2]

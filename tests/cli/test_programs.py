@@ -58,6 +58,9 @@ def test_a_program_is_tuned_and_its_study_is_like_any_other(cli: InProcess) -> N
     more = cli("resume", study, "--trials", "6", "--workers", "1")
     assert more.code == 0, more.err
     assert len(trials(study)) == 6
+    moved = study.rename(study.with_name("moved"))
+    assert cli("resume", moved, "--trials", "7", "--workers", "1").code == 0
+    assert len(trials(moved)) == 7
 
 
 @pytest.mark.parametrize(("runner", "is_packed"), [("srun", False), ("env", True)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune.files.access import exists, is_file, is_folder
+from hptune.files.access import exists, is_file, is_folder, whole_path
 
 
 def test_what_is_there(tmp_path: Path) -> None:
@@ -24,3 +24,10 @@ def test_what_is_there(tmp_path: Path) -> None:
 def test_what_cannot_be_found_out_is_not_absent(ask: Callable[[Path], bool]) -> None:
     with pytest.raises(OSError, match="File name too long"):
         ask(Path("a" * 300))
+
+
+def test_a_tilde_before_no_users_name_is_a_part_of_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert whole_path("~no user/a/../b") == tmp_path / "~no user/b"

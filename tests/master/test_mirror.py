@@ -77,13 +77,14 @@ def test_a_tool_that_does_not_answer_delays_the_end_only(
         ("gone:fails", "it has ended"),
     ],
 )
+@pytest.mark.parametrize("folder", [".", "of a project that was moved"])
 def test_the_first_failure_is_shown_while_the_study_runs(
-    tool: InProcess, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+    tool: InProcess, monkeypatch: pytest.MonkeyPatch, name: str, words: str, folder: str
 ) -> None:
     monkeypatch.setattr(mirror, "END_SECONDS", 0.0)
     shown: list[str] = []
     source = ObjectiveSource(SourceKind.FILE, "model.py")
-    settings = StudySettings(source=source, working_directory=".", mirror=name)
+    settings = StudySettings(source=source, working_directory=folder, mirror=name)
     study = varied(tool.study())
     (study.directory / "mirror.log").write_text("an earlier run; tried again in 10 s\n")
     with (

@@ -199,10 +199,21 @@ def test_nothing_waits_for_a_command_but_the_end_a_limited_time_and_it_keeps_its
 
 
 def test_a_command_that_cannot_be_started_is_shown(
-    notifier: Callable[[str], Notifier], tmp_path: Path, lines: list[str]
+    notifier: Callable[[str], Notifier], monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
-    calls = notifier("true")
-    tmp_path.rename(tmp_path.with_name("moved"))
-    calls.observe(snapshot(), [], 0.0)
+    monkeypatch.setenv("PATH", "")
+    notifier("true").observe(snapshot(), [], 0.0)
     (line,) = lines
     assert "cannot be started: No such file or directory" in line
+
+
+def test_a_command_is_called_also_where_the_project_was_moved(
+    notifier: Callable[[str], Notifier], tmp_path: Path, lines: list[str]
+) -> None:
+    moved = tmp_path.with_name("moved")
+    calls = notifier(f"cat > {moved}/call.json")
+    tmp_path.rename(moved)
+    calls.observe(snapshot(), [], 0.0)
+    calls.end(snapshot(), "done", "")
+    assert not lines
+    assert (moved / "call.json").exists()

@@ -285,7 +285,7 @@ def measured(
     directory = StudyDirectory(tmp_path / "study").create()
     runner = StepRunner(
         executor,
-        brief=StudyBrief("study", str(directory), "/", source, GOALS),
+        brief=StudyBrief("study", str(directory), source, GOALS),
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
         first_number=FIRST_NUMBER,
     )
@@ -373,7 +373,7 @@ def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_p
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     runner = StepRunner(
         _LosesWorkers(0),
-        brief=StudyBrief("study", str(tmp_path), "/", source, GOALS),
+        brief=StudyBrief("study", str(tmp_path), source, GOALS),
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
     )
     clock = mock.Mock(monotonic=mock.Mock(side_effect=itertools.count(step=2)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import ssl
 import threading
@@ -96,6 +97,11 @@ def test_the_address_says_whether_a_certificate_is_needed(
     assert identity_for("tls://n:1") is not None
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(StudyError, match=r"there is none in .*worker.pem. Copy .* --certs FILE"):
+        identity_for("tls://n:1")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as in a container without this user
+    with pytest.raises(UsageError, match="no home directory; set HOME, or give --certs"):
         identity_for("tls://n:1")
 
 

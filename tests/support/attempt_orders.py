@@ -19,7 +19,6 @@ ATTEMPT = AttemptId(0, 0)
 BRIEF = StudyBrief(
     name="test",
     directory="study",
-    working_directory=".",
     source=ObjectiveSource(SourceKind.FILE, "model.py"),
     goals=Goals((Goal("loss", Direction.MIN),)),
 )
@@ -28,6 +27,6 @@ BRIEF = StudyBrief(
 
 def order_of(file: Path) -> AttemptOrder:
     """Return the order for `ATTEMPT`, of an objective in a model file that is minimised."""
-    study, folder = str(file.parent / "study"), str(file.parent)
-    brief = replace(BRIEF, directory=study, working_directory=folder, source=check_path(file))
+    source = replace(check_path(file), working_directory=str(file.parent))
+    brief = replace(BRIEF, directory=str(file.parent / "study"), source=source)
     return AttemptOrder(brief, Start(ATTEMPT, {}, Placement("worker", (0,)), 7), ())

@@ -6,7 +6,7 @@ import queue
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from hptune.core.space.space import SearchSpace
 from hptune.core.step_request import StepRequest
 from hptune.core.trial import Score
 from hptune.user_code.model_file import check_path
-from hptune.user_code.source import Found
+from hptune.user_code.source import Found, ObjectiveSource
 from hptune.worker.forkserver.client import Busy, ForkServer
 from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from hptune.worker.runner import AttemptRunner
@@ -68,8 +68,8 @@ class Attempts:
 
     def probe(self, text: str, *, busy: Busy = lambda _: None) -> Found:
         """Return what the model file declares."""
-        source, here = check_path(self._write(text)), str(self._directory)
-        return self.warm.probe(ProbeOrder(source, here, here), busy)
+        order = ProbeOrder(self._source(text), str(self._directory))
+        return self.warm.probe(order, busy)
 
     def run(
         self,
@@ -101,12 +101,11 @@ class Attempts:
         """
         read = id(self.warm), text
         found = _FOUND[read] = _FOUND[read] if read in _FOUND else self.probe(text)
-        source = check_path(self._write(text))
+        source = self._source(text)
         goals, _ = resolve_goals(found, objectives, constraints)
         brief = StudyBrief(
             name="test",
             directory=str(self._directory / "study"),
-            working_directory=str(self._directory),
             source=source,
             goals=goals,
             limits=AttemptLimits(
@@ -172,7 +171,7 @@ class Attempts:
         """Return the directory that a trial keeps from attempt to attempt."""
         return self._directory / "study" / "trials" / str(trial) / "checkpoint"
 
-    def _write(self, text: str) -> Path:
+    def _source(self, text: str) -> ObjectiveSource:
         path = self._directory / self._file
         path.write_text(textwrap.dedent(text))
-        return path
+        return replace(check_path(path), working_directory=str(self._directory))

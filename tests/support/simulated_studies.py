@@ -173,7 +173,6 @@ def play(
         brief=StudyBrief(
             name="study",
             directory="",
-            working_directory="",
             source=ObjectiveSource(SourceKind.FILE, ""),
             goals=goals,
             limits=AttemptLimits(epochs=epochs),

@@ -136,12 +136,11 @@ class Running:
         home = directory.path.parent
         (home / "model.py").write_text(MODEL)
         source = check_path(home / "model.py")
-        found = warm.probe(ProbeOrder(source, str(home), str(home)))
+        found = warm.probe(ProbeOrder(source, str(home)))
         goals, _ = resolve_goals(found, ["loss:min"], [])
         brief = StudyBrief(
             name="test",
             directory=str(directory.path),
-            working_directory=str(home),
             source=source,
             goals=goals,
             master=token,

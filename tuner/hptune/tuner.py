@@ -158,9 +158,7 @@ class Tuner:
             self._check_place(given)
             self._given = _by_field(given)
             self._settings = StudySettings(
-                source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
-                working_directory=str(Path.cwd()),
-                **self._given,
+                source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE), **self._given
             )
             self._asked: Asked | None = None
             if not (self._directory and self._directory.database.exists()):
@@ -270,6 +268,8 @@ class Tuner:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     acquired(directory, is_brief=True).release()
+                    # Its relative paths start where the script runs now, as in the script itself.
+                    given = {**given, "working_directory": settings.working_directory}
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)

@@ -16,7 +16,7 @@ from hptune.core.goals import Goals
 from hptune.core.notice import Notice
 from hptune.core.snapshot import RunningAttempt
 from hptune.core.trial import Direction, Goal, TrialState
-from hptune.reporting.terminal.display import make_progress
+from hptune.reporting.terminal.display import make_progress, progress_stream
 from hptune.reporting.terminal.frame import Frames
 from hptune.reporting.terminal.live import LiveProgress
 from hptune.reporting.terminal.plain import PlainProgress, QuietProgress
@@ -341,6 +341,12 @@ def test_a_terminal_gets_the_live_display_if_it_can_draw_it(
 def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(make_progress(io.StringIO(), quiet=False), PlainProgress)
+
+
+def test_a_script_without_stderr_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One started with `2>&-`, as daemons are."""
+    monkeypatch.setattr(sys, "stderr", None)
+    assert isinstance(make_progress(progress_stream(), quiet=False), PlainProgress)
 
 
 def test_rich_is_loaded_for_a_terminal_only() -> None:

@@ -254,5 +254,5 @@ def test_what_loads_a_kept_model(
     assert run.ending.cause is Cause.RETURNED, run.ending
     source, space = check_path(tmp_path / "model.py"), attempts.probe(text).space
     params = {"units": 2, "rate": 0.001}
-    order = ModelOrder(source, str(tmp_path), run.directory / "model.keras", space, params)
+    order = ModelOrder(source, run.directory / "model.keras", space, params)
     assert attempts.warm.try_model(order) == loader

@@ -382,7 +382,7 @@ def test_imports_are_said_while_the_server_starts(tmp_path: Path) -> None:
     model.write_text(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport jax\n{GOOD}")
     said: list[str] = []
     with contextlib.closing(ForkServer(check_path(model))) as server:
-        server.probe(ProbeOrder(check_path(model), str(tmp_path), str(tmp_path)), said.append)
+        server.probe(ProbeOrder(check_path(model), str(tmp_path)), said.append)
     assert [words for words, _ in itertools.groupby(said) if words] == [
         "importing JAX", "finding the hyperparameters"
     ]  # fmt: skip

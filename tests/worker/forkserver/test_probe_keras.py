@@ -230,7 +230,7 @@ def fit(hp, model, data, callbacks, epochs):
     threading.Event().wait()
 """
     )
-    order = ProbeOrder(check_path(model), str(tmp_path), str(tmp_path), quiet_seconds=3.0)
+    order = ProbeOrder(check_path(model), str(tmp_path), quiet_seconds=3.0)
     found = warm_keras.probe(order)
     assert names(found) == {"units", "batch_size"}
     assert (found.metric, found.is_complete) == ("val_loss", False)

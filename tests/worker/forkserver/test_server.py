@@ -197,7 +197,29 @@ def test_children_run_the_file_as_their_server_imported_it(
     try:
         served.wait_ready()
         path.write_text(edited)
-        found = served.probe(ProbeOrder(served.source, str(tmp_path), str(tmp_path)))
+        found = served.probe(ProbeOrder(served.source, str(tmp_path)))
     finally:
         served.close()
     assert [*SearchSpace.from_json(found.space).defaults()] == ["a"]
+
+
+@pytest.mark.parametrize("thread", ["", "threading.Thread(target=threading.Event().wait).start()"])
+@pytest.mark.parametrize("own", ["", "os.chdir(os.path.dirname(__file__))"])
+def test_code_runs_where_its_paths_start_unless_it_goes_elsewhere(
+    tmp_path: Path, own: str, thread: str
+) -> None:
+    """Imported by the server, or by the child if a thread keeps the server from it."""
+    started, project = tmp_path / "started", tmp_path / "project"
+    started.mkdir()
+    project.mkdir()
+    (project / "model.py").write_text(
+        f"import os, threading\n{own}\n{thread}\nFIRST = os.getcwd()\n"
+        "def objective(hp, trial):\n"
+        "    return hp.Choice('a', [FIRST, '']), hp.Choice('b', [os.getcwd(), ''])\n"
+    )
+    source = replace(check_path(project / "model.py"), working_directory=str(started))
+    with contextlib.closing(ForkServer(source)) as served:
+        found = served.probe(ProbeOrder(source, str(tmp_path)))
+        assert bool(thread) == any("starts threads" in each for each in found.warnings)
+    where = str(project if own else started)
+    assert SearchSpace.from_json(found.space).defaults() == {"a": where, "b": where}

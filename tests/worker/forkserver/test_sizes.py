@@ -42,9 +42,9 @@ def ask(warm: ForkServer, tmp_path: Path) -> Any:
         model = tmp_path / "model.py"
         model.write_text(textwrap.dedent(f"RESOURCES = {resources}\n" + GOOD))
         source = check_path(model)
-        found = warm.probe(ProbeOrder(source, str(tmp_path), str(tmp_path)))
+        found = warm.probe(ProbeOrder(source, str(tmp_path)))
         assert found.constants["RESOURCES"] == OF_EACH_TRIAL
-        return warm.sizes(SizeOrder(source, str(tmp_path), tuple(found.space), configurations))
+        return warm.sizes(SizeOrder(source, tuple(found.space), configurations))
 
     return sizes
 
@@ -135,12 +135,12 @@ def test_a_suspended_server_keeps_no_process_and_answers_again(tmp_path: Path) -
     model.write_text(f"RESOURCES = lambda hp: {{'cpus': hp['width']}}\n{GOOD}")
     source = check_path(model)
     with contextlib.closing(ForkServer(source)) as server:
-        found = server.probe(ProbeOrder(source, str(tmp_path), str(tmp_path)))
+        found = server.probe(ProbeOrder(source, str(tmp_path)))
         assert servers(server.address)
         server.suspend()
         assert not servers(server.address)
         for width in (3, 4):
-            order = SizeOrder(source, str(tmp_path), tuple(found.space), ({"width": width},))
+            order = SizeOrder(source, tuple(found.space), ({"width": width},))
             assert server.sizes(order) == [{"cpus": width}]
         assert servers(server.address)
         server.suspend()
@@ -153,13 +153,13 @@ def test_a_suspended_server_that_cannot_start_again_says_so(
     (model := tmp_path / "model.py").write_text(GOOD)
     source, here = check_path(model), str(tmp_path)
     with contextlib.closing(ForkServer(source)) as server:
-        found = server.probe(ProbeOrder(source, here, here))
+        found = server.probe(ProbeOrder(source, here))
         server.suspend()
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-        order = ModelOrder(source, here, model, tuple(found.space), {"width": 3})
+        order = ModelOrder(source, model, tuple(found.space), {"width": 3})
         assert server.try_model(order) == "", "a study that is over ends without an error"
         with pytest.raises(StudyError, match="ended without an answer"):
-            server.sizes(SizeOrder(source, here, tuple(found.space), ({"width": 3},)))
+            server.sizes(SizeOrder(source, tuple(found.space), ({"width": 3},)))
 
 
 def servers(address: str) -> list[int]:

@@ -84,9 +84,7 @@ class Planner:
         texts = texts_of(given)
         if Device.GPU not in self._limits.device_hours:
             texts.setdefault("gpus-per-trial", ("0",))
-        settings = StudySettings(
-            source=source, working_directory=str(Path.cwd()), **settings_of_texts(texts)
-        )
+        settings = StudySettings(source=source, **settings_of_texts(texts))
         state = _digest_of_files(settings)
         digest = hashlib.sha256(json.dumps([str(model), state, texts]).encode()).hexdigest()
         stem = re.sub(r"[^A-Za-z0-9_-]", "-", model.stem)[:40]

@@ -31,6 +31,9 @@ from .answers import MOST_BYTES, page, paged
 from .limits import Limits
 from .plans import Plan, Planner
 
+_HPTUNE = ("-P", "-m", "hptune")
+"""Arguments of Python; -P: no file that an agent writes where it works must hide a module."""
+
 CALLS_PER_MINUTE = 60
 _MOST_AT_ONCE = 4
 """Calls: each may be a process that waits, on a login node."""
@@ -232,7 +235,7 @@ class Agent:
         log = plan.study.with_name(f".{name}.log")
         with _opened(log) as stream:
             master = subprocess.Popen(
-                [sys.executable, "-m", "hptune", *plan.arguments],
+                [sys.executable, *_HPTUNE, *plan.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -272,7 +275,7 @@ class Agent:
     async def _ended(self, arguments: Sequence[str], waits: float) -> tuple[int, bytes]:
         with fail_after(waits + _COMMAND_SECONDS, shield=not waits):
             ended = await run_process(
-                [sys.executable, "-m", "hptune", *arguments],
+                [sys.executable, *_HPTUNE, *arguments],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 env=self._environment,

@@ -65,12 +65,13 @@ def check_settings(given: Iterable[str]) -> None:
     if (name := next((name for name in given if name not in SETTINGS_OF_PROGRAMS), None)) is None:
         return
     words = "is for workers of hptune's own, and here programs train the trials; leave it out"
-    if BY_NAME[name].section is Section.NOTIFICATIONS:
+    setting = BY_NAME.get(name)
+    if setting and setting.section is Section.NOTIFICATIONS:
         words = (
             "is for a master, and here none runs; leave it out. `hptune wait` ends when something "
             "happens, and `hptune export --follow` sends trials to a tool"
         )
-    raise UsageError(f"{BY_NAME[name].flag} {words}")
+    raise UsageError(f"{setting.flag if setting else '--model-file'} {words}")
 
 
 def stored_code(past: Past) -> Found:

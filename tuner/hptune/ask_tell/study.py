@@ -7,7 +7,6 @@ import random
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, overload
 
 from ..config.asked import asked
@@ -283,7 +282,7 @@ def _create(
 ) -> None:
     """Create the study, unless another program does so at this moment."""
     found, source = declared
-    settings = StudySettings(source=source, working_directory=str(Path.cwd()), **given)
+    settings = StudySettings(source=source, **given)
     if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
         raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
     check_named(settings)

@@ -141,20 +141,13 @@ def run(
     from ..user_code.scripts import is_keras_tuner_script
     from ..user_code.source_checks import check_source, check_syntax
 
-    given = {"working_directory": str(Path.cwd()), **_given(options)}
+    given = _given(options)
     # First, and before the imports that a study needs: most mistakes are found here.
     if command is None and space is None and model_file is not None:
         python = given.get("python", "")
         source = check_path(model_file, python)
         if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file, python)):
-            run_script(
-                model_file,
-                script_arguments,
-                _given(options),
-                study=study,
-                quiet=quiet,
-                detach=detach,
-            )
+            run_script(model_file, script_arguments, given, study=study, quiet=quiet, detach=detach)
             return
         refuse_arguments(script_arguments, model_file.name)
         request = asked(StudySettings(source=source, **given))
@@ -256,6 +249,7 @@ def resume(
     refuse_while_it_runs(directory, settings)
     if model_file is not None:
         settings["source"] = find_file(model_file)  # its syntax is checked with the study's Python
+        settings["working_directory"] = str(Path.cwd())  # as of a run: other files moved with it
     from ..master.resume_plan import Changes
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory

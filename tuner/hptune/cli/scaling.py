@@ -272,7 +272,6 @@ def _asked(
     request = asked(
         StudySettings(
             source=replace(source, backend=backend),
-            working_directory=str(Path.cwd()),
             python=python,
             pack="off",
             **place,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,11 +31,12 @@ class StudySettings(StudyOptions):
 
     Attributes:
         source: Where the user's code is.
-        working_directory: Directory in which relative paths of the user's code start.
+        working_directory: Directory in which relative paths of the user's code start, by default
+            that of this process.
     """
 
     source: ObjectiveSource
-    working_directory: str
+    working_directory: str = field(default_factory=os.getcwd)
 
     def __post_init__(self) -> None:
         for each in SETTINGS:
@@ -43,8 +44,8 @@ class StudySettings(StudyOptions):
             value = each.read(getattr(self, each.name))
             is_none = (value == "" or value is False) and each.owner == CLUSTERS.what
             object.__setattr__(self, each.name, None if is_none else value)
-        source = replace(self.source, entry=self.entry, python=self.python)
-        object.__setattr__(self, "source", source)
+        given = {name: getattr(self, name) for name in ("entry", "python", "working_directory")}
+        object.__setattr__(self, "source", replace(self.source, **given))
 
     @property
     def chooses_split(self) -> bool:
@@ -70,14 +71,16 @@ class StudySettings(StudyOptions):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed.
 
-        A new source of workers replaces the former one, and its certificates. Settings that a new
-        pruner or source does not have are dropped, and the number of repeats where nothing is
-        confirmed any more.
+        Code that was moved keeps its backend of Keras. A new source of workers replaces the former
+        one, and its certificates. Settings that a new pruner or source does not have are dropped,
+        and the number of repeats where nothing is confirmed any more.
         """
         changes = {
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
+        if (moved := changes.get("source")) is not None:
+            changes["source"] = replace(moved, backend=self.source.backend)
         replaced = set[str]()
         source = next((n for n in ("workers", "cluster", *SOURCES) if changes.get(n)), None)
         if source is not None:
@@ -115,11 +118,18 @@ class StudySettings(StudyOptions):
         return cls(**{**plain, "source": code})
 
     def found_in(self, directory: Path) -> Self:
-        """Return the settings of a study that lies here now, with what Tuner stored in it."""
-        if self.source.kind is not SourceKind.PICKLE:
-            return self
+        """Return the settings of a study that lies here now, with the code that is stored in it."""
         path = directory / Path(self.source.path).name
+        has_moved = os.path.isfile(path) and not os.path.exists(self.source.path)  # noqa: PTH110, PTH113
+        if self.source.kind is not SourceKind.PICKLE and not has_moved:  # as of --command
+            return self
         return replace(self, source=replace(self.source, path=str(path)))
+
+    @property
+    def start_directory(self) -> str | None:
+        """The working directory for what the master starts; None for its own if that is gone."""
+        there = os.path.isdir(self.working_directory)  # noqa: PTH112 - raises nothing
+        return self.working_directory if there else None
 
     @property
     def device_budget(self) -> DeviceBudget | None:

@@ -24,7 +24,7 @@ def whole_path(path: str | os.PathLike[str]) -> Path:
     Symbolic links are kept, because they may lead elsewhere on other machines. A `..` after a
     symbolic link is kept too if its removal would change where the path leads.
     """
-    given = Path(path).expanduser().absolute()
+    given = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 - Path fails on ~nobody
     plain = Path(os.path.normpath(given))
     return plain if plain.resolve() == given.resolve() else given
 

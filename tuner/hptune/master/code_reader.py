@@ -32,24 +32,17 @@ def reading(source: ObjectiveSource, directory: Path | None = None) -> str:
     return "reading the search space of the command" if is_command else f"reading {path.name}"
 
 
-def read_code(
-    source: ObjectiveSource,
-    working_directory: str = "",
-    *,
-    quiet: bool = False,
-) -> Found:
+def read_code(source: ObjectiveSource, *, quiet: bool = False) -> Found:
     """Return what the user's code declares, for no study; meanwhile the user sees what it does.
 
     Args:
         source: The user's code.
-        working_directory: Where its relative paths start; empty for here.
         quiet: Whether to show nothing.
 
     Raises:
         ModelFileError: It cannot be used.
     """
-    where = working_directory or str(Path.cwd())
-    order, words = ProbeOrder(source, where, "", cache_bytes=0), reading(source)
+    order, words = ProbeOrder(source, "", cache_bytes=0), reading(source)
     with contextlib.ExitStack() as stack:
         busy = stack.enter_context(progress_on(progress_stream(), quiet=quiet)).busy
         fork_server = ForkServer(source)
@@ -92,7 +85,6 @@ class CodeReader:
         settings = self._settings
         order = ProbeOrder(
             settings.source,
-            settings.working_directory,
             str(directory),
             cache_bytes=settings.cache_bytes,
             wants_cache=settings.wants_cache,
@@ -142,14 +134,11 @@ class CodeReader:
 
     def model_loader(self, path: Path, space: Sequence[JsonEntry], params: Params) -> str:
         """Return what it takes to load a kept model, a `Loader`; empty if that is unknown."""
-        source, directory = self._settings.source, self._settings.working_directory
-        return self._fork_server.try_model(
-            ModelOrder(source, directory, path, tuple(space), params)
-        )
+        order = ModelOrder(self._settings.source, path, tuple(space), params)
+        return self._fork_server.try_model(order)
 
     def _declared(
         self, space: SearchSpace, configurations: Sequence[Params]
     ) -> Sequence[Mapping[str, Any]]:
-        source, directory = self._settings.source, self._settings.working_directory
-        order = SizeOrder(source, directory, tuple(space.to_json()), tuple(configurations))
+        order = SizeOrder(self._settings.source, tuple(space.to_json()), tuple(configurations))
         return self._fork_server.sizes(order)

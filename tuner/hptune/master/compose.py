@@ -168,7 +168,6 @@ def brief(run: Run) -> StudyBrief:
     return StudyBrief(
         name=run.workers.name,
         directory=str(run.directory.path),
-        working_directory=settings.working_directory,
         source=settings.source,
         goals=plan.goals,
         limits=limits,

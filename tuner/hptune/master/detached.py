@@ -139,7 +139,7 @@ def _read(settings: StudySettings, *, quiet: bool) -> Found | None:
         check_source(
             Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
         )
-    return read_code(settings.source, settings.working_directory, quiet=quiet)
+    return read_code(settings.source, quiet=quiet)
 
 
 def _submit(

@@ -89,7 +89,6 @@ def measure(request: ScalingRequest, directory: StudyDirectory, progress: Progre
             brief=StudyBrief(
                 name=workers.name,
                 directory=str(directory.path),
-                working_directory=settings.working_directory,
                 source=settings.source,
                 goals=STEP_GOALS,
                 master=token,

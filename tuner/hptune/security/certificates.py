@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import StudyError, UsageError
-from ..files.access import replacing
+from ..files.access import replacing, whole_path
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -91,8 +91,14 @@ def default_folder() -> Path:
     """Return the folder of the user's own certificates: `~/.config/hptune/certs`.
 
     `$XDG_CONFIG_HOME` replaces `~/.config`.
+
+    Raises:
+        UsageError: This user has no home directory.
     """
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hptune" / "certs"
+    folder = whole_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
+    if folder.parent.name == "~":
+        raise UsageError("this user has no home directory; set HOME, or give --certs")
+    return folder / "hptune" / "certs"
 
 
 def ensure(folder: Path, *, days: float = 0.0, renew: bool = False) -> Identity:

@@ -276,8 +276,9 @@ class Study(Reports, Exports):
 
     def _load(self, path: Path, number: int) -> Any:
         facts = self._reader.facts()
-        settings = settings_of(self._directory, facts).found_in(self._directory.path)
-        source, warning = as_trained(settings.source, self._directory.path)
+        given = settings_of(self._directory, facts).source
+        of_here = replace(given, working_directory="")  # this process is the user's
+        source, warning = as_trained(of_here, self._directory.path)
         if warning:
             warnings.warn(warning, stacklevel=3)
         from ..training.keras.kept_model import load_kept

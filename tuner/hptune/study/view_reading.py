@@ -44,7 +44,7 @@ def settings_of(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
         StudyError: They cannot be read.
     """
     with damage_errors(directory):
-        return StudySettings.from_json(facts["settings"])
+        return StudySettings.from_json(facts["settings"]).found_in(directory.path)
 
 
 def judged(directory: StudyDirectory, goals: Goals, trials: Sequence[Trial]) -> list[Trial]:

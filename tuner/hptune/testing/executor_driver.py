@@ -94,7 +94,6 @@ class Stage:
         return StudyBrief(
             name="suite",
             directory=str(self.folder / "study"),
-            working_directory=str(self.folder),
             source=self.source,
             goals=Goals((Goal("score", Direction.MAX),)),
         )
@@ -118,7 +117,8 @@ def open_stage() -> Iterator[Stage]:
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     (folder / "objective.py").write_text(OBJECTIVE)
-    source = ObjectiveSource(SourceKind.FILE, str(folder / "objective.py"))
+    path = str(folder / "objective.py")
+    source = ObjectiveSource(SourceKind.FILE, path, working_directory=str(folder))
     warm = ForkServer(source)
     try:
         warm.wait_ready()

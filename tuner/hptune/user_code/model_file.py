@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib.util
 import inspect
+import os
 import re
 import shlex
 import sys
@@ -149,11 +150,15 @@ def find_file(path: Path) -> ObjectiveSource:
 def load(source: ObjectiveSource) -> UserCode:
     """Run the user's file, or unpickle what was given in Python, and return its entry points.
 
+    This process goes to the code's working directory first, unless it has run the file already:
+    the file may have gone elsewhere.
+
     Raises:
         ModelFileError: The file is not Python, or has nothing to tune.
         BaseException: An error that the user's code raises at import.
     """
     if source.kind is SourceKind.PICKLE:
+        _go_to(source.working_directory)
         code = read_pickle(Path(source.path))
         if not isinstance(code, UserCode):
             raise ModelFileError(f"{source.path} does not hold an objective")
@@ -164,7 +169,7 @@ def load(source: ObjectiveSource) -> UserCode:
         _add_to_main(code)
         return code
     path, read = Path(source.path), Path(source.copy or source.path)
-    module = _import(path, read)
+    module = _import(path, read, source.working_directory)
     return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
 
 
@@ -263,7 +268,12 @@ class _Loader(SourceFileLoader):
         return compile(self._copy.read_bytes(), str(self._copy), "exec", dont_inherit=True)
 
 
-def _import(path: Path, read: Path) -> ModuleType:
+def _go_to(folder: str) -> None:
+    with contextlib.suppress(OSError):  # this machine may not have it
+        os.chdir(folder)
+
+
+def _import(path: Path, read: Path, folder: str) -> ModuleType:
     # Under the file's own name, so that objects pickled by reference find their module.
     name = path.stem if read == path else f"hptune_model_{path.stem}_{sha256(read)[:8]}"
     other_name = f"hptune_model_{name}"
@@ -283,6 +293,7 @@ def _import(path: Path, read: Path) -> ModuleType:
     spec.loader_state = tree  # the file may be edited once it is imported
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _go_to(folder)
     try:
         spec.loader.exec_module(module)
     except BaseException as error:

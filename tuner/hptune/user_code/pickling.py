@@ -145,6 +145,9 @@ def read_pickle(path: Path) -> Any:
     with path.open("rb") as file:
         folders, _, cells, _ = _head(file)
         remember_cells(cells)
+        # The script's own come first, as there; those after them may be of another environment.
+        own = next((n for n, folder in enumerate(folders) if folder in sys.path), 0)
+        sys.path[:0] = folders[:own]
         sys.path.extend(folder for folder in folders if folder not in sys.path)
         return pickle.load(file)  # noqa: S301 - the user's own, from their study
 

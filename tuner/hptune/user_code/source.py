@@ -32,6 +32,8 @@ class ObjectiveSource:
         copy: A copy of the file, which is run in its place; empty for the file itself.
         backend: Keras's backend, by default that of KERAS_BACKEND where the user asks; empty for
             that of the worker's environment.
+        working_directory: Where the code's relative paths start, which is the directory of the
+            user's command; empty for that of the process that runs the code.
     """
 
     kind: SourceKind
@@ -40,6 +42,7 @@ class ObjectiveSource:
     python: str = ""
     copy: str = ""
     backend: str = field(default_factory=lambda: os.environ.get("KERAS_BACKEND", ""))
+    working_directory: str = ""
 
     @property
     def shown(self) -> str:

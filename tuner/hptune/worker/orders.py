@@ -61,7 +61,6 @@ class StudyBrief:
     Attributes:
         name: The study's name in messages on workers that serve several studies.
         directory: The study's directory, as the workers see it.
-        working_directory: The directory of the user's command, for relative paths.
         source: The user's code.
         goals: Objectives and constraints.
         limits: The limits of each attempt.
@@ -72,7 +71,6 @@ class StudyBrief:
 
     name: str
     directory: str
-    working_directory: str
     source: ObjectiveSource
     goals: Goals
     limits: AttemptLimits = NO_LIMITS
@@ -173,11 +171,9 @@ class Question:
 
     Attributes:
         source: The user's code.
-        working_directory: The directory of the user's command, for relative paths.
     """
 
     source: ObjectiveSource
-    working_directory: str
 
 
 @dataclass(frozen=True, slots=True)

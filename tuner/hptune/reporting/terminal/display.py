@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -136,7 +137,8 @@ def _without_information() -> Iterator[None]:
 
 def progress_stream() -> TextIO:
     """Return where a run in Python shows its progress; a notebook marks stderr as errors."""
-    return sys.stdout if is_notebook() else sys.stderr
+    # None where the script was started without it (`2>&-`).
+    return (sys.stdout if is_notebook() else sys.stderr) or io.StringIO()
 
 
 def print_end(text: str, stream: TextIO) -> None:

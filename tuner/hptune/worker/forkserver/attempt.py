@@ -112,8 +112,6 @@ class _Attempt:
         from .used_parameters import used_parameters
 
         order = self._order
-        with contextlib.suppress(OSError):
-            os.chdir(order.brief.working_directory)
         trial = self._trial()
         context.enter(trial)
         threading.Thread(target=self._listen, args=(trial,), daemon=True).start()

@@ -99,7 +99,7 @@ class ForkServer:
         self._doing = self._half_line = ""
         source = self.source
         python = source.python or sys.executable
-        arguments = [self.address, str(source.kind), source.path, source.entry]
+        arguments = [self.address, source.kind, source.path, source.entry, source.working_directory]
         if not with_source:
             arguments.append(FRAMEWORKS_ONLY)
         with self._log.open("ab") as log:

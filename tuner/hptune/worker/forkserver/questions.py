@@ -31,8 +31,6 @@ _BACKENDS = ("tensorflow", "jax", "torch")
 
 def answer(order: Question, channel: Channel) -> None:
     """Send the search space, the resources, or what it takes to load a model."""
-    with contextlib.suppress(OSError):
-        os.chdir(order.working_directory)
     machine.confine((), os.environ)
     imports_without_gpu.choose_device(has_gpus=False)
     isolation.limit_threads(1)

@@ -9,9 +9,9 @@ file, which each child then imports for itself.
 Frameworks are those that the user's file imports, in its functions too: an objective in plain
 Python starts without any.
 
-Run as `python -m hptune.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH ENTRY` and perhaps
-`frameworks-only`: the user's file itself is not imported then. The process ends, and its children
-with it, when its standard input closes.
+Run as `python -m hptune.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH ENTRY
+WORKING_DIRECTORY` and perhaps `frameworks-only`: the user's file itself is not imported then. The
+process ends, and its children with it, when its standard input closes.
 """
 
 from __future__ import annotations
@@ -298,7 +298,9 @@ def _ending_with(owner: int, folder: Path) -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def main(address: str, source_kind: str, source_path: str, entry: str, mode: str = "") -> None:
+def main(  # noqa: PLR0917 - as the command line has them
+    address: str, source_kind: str, source_path: str, entry: str, folder: str, mode: str = ""
+) -> None:
     """Import, say that all is ready, and serve."""
     # The user's file may read from stdin, and must not take the owner's messages.
     owner = os.dup(0)
@@ -307,7 +309,7 @@ def main(address: str, source_kind: str, source_path: str, entry: str, mode: str
     ready = os.dup(1)
     os.dup2(2, 1)
     server = _Server(address, owner)
-    source = ObjectiveSource(SourceKind(source_kind), source_path, entry)
+    source = ObjectiveSource(SourceKind(source_kind), source_path, entry, working_directory=folder)
     if source.kind is SourceKind.FILE:
         sys.argv[:] = [source_path]  # as `python model.py` has it, for a file that reads it
 
