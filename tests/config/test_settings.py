@@ -147,7 +147,9 @@ def test_a_resumed_study_has_the_backend_that_it_had_unless_another_one_is_given
     assert first.source.backend == "torch", "what executors give to their workers"
     again = StudySettings.from_json(plain)
     of_a_function = replace(again, source=replace(again.source, kind=SourceKind.PICKLE))
-    for resumed in (again, of_a_function.found_in(tmp_path)):
+    moved = again.changed({"source": ObjectiveSource(SourceKind.FILE, "/moved.py")})
+    assert moved.source.path == "/moved.py"
+    for resumed in (again, of_a_function.found_in(tmp_path), moved):
         assert resumed.source.backend == "torch"
         assert resumed.to_json()["source"]["backend"] == "torch"
     monkeypatch.setenv("KERAS_BACKEND", "jax")

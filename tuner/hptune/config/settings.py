@@ -96,6 +96,8 @@ class StudySettings(StudyOptions):
         if (pruner := changes.get("pruner")) is not None:
             replaced |= {PRUNERS.what} if pruner != self.pruner else set()
             changes = dict.fromkeys(_unused(PRUNERS.what, pruner)) | changes
+        if (code := changes.get("source")) is not None:  # moved, to run as it did
+            changes["source"] = replace(code, backend=code.backend or self.source.backend)
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
         kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}
@@ -115,11 +117,15 @@ class StudySettings(StudyOptions):
         return cls(**{**plain, "source": code})
 
     def found_in(self, directory: Path) -> Self:
-        """Return the settings of a study that lies here now, with what Tuner stored in it."""
-        if self.source.kind is not SourceKind.PICKLE:
-            return self
-        path = directory / Path(self.source.path).name
-        return replace(self, source=replace(self.source, path=str(path)))
+        """Return the settings of a study that lies here now, with what Tuner stored in it.
+
+        Where its working directory is gone, as that of a project that was moved, it is this one.
+        """
+        source, start = self.source, self.working_directory
+        if source.kind is SourceKind.PICKLE:
+            source = replace(source, path=str(directory / Path(source.path).name))
+        start = start if os.access(start, os.X_OK) else str(Path.cwd())
+        return replace(self, source=source, working_directory=start)
 
     @property
     def device_budget(self) -> DeviceBudget | None:
