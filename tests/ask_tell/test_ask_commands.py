@@ -155,8 +155,13 @@ def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None
     assert "is over" in ended.out
     assert cli("resume", "s", "--trials", "4").out.endswith("or by `hptune ask`\n")
     assert cli("ask", "s").out.startswith("3.0 ")
-    refused = cli("resume", "s", "--workers", "3")
-    assert (refused.code, "--workers is for workers of hptune's own" in refused.err) == (2, True)
+    for words, said in (
+        (("--workers", "3"), "--workers is for workers of hptune's own"),
+        (("--detach",), "--detach and --model-file are for code that hptune runs"),
+        (("--model-file", cli.file("model.py", "")), "programs train the trials; leave them out"),
+    ):
+        refused = cli("resume", "s", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
     cli("tell", "s", "3", "loss=1")
     assert "not running, so there is nothing to pause" in cli("pause", "s").err
     assert study.tags == ()

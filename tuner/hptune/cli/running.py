@@ -265,6 +265,11 @@ def resume(
     if _has_no_code(study):
         from ..ask_tell.study import open_again
 
+        if detach or model_file is not None:
+            raise UsageError(
+                "--detach and --model-file are for code that hptune runs, and here programs train "
+                "the trials; leave them out"
+            )
         echo(open_again(study, changes))
         return
     if detach:

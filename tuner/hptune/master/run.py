@@ -131,7 +131,6 @@ def _start(
             resolved = resolve(request, found)
             plan = plan_start(resolved, workers, directory)
             facts = plan.first_facts(created_at=workers.clock.now())
-            check_plug_ins(resolved, seed=plan.seed)
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)
