@@ -400,6 +400,14 @@ def test_a_new_study_needs_its_objective(path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("budget", ["2gpu-h", "2 GPU-hours"])
+def test_a_budget_that_programs_never_spend_is_refused(path: Path, budget: str) -> None:
+    with pytest.raises(UsageError, match=r"^budget is 2.*, but trials hold no GPU here"):
+        opened(path, budget=budget)
+    assert not path.exists()
+    assert opened(path, budget="2core-h").ask().number == 0
+
+
 PICKY = """
 def search(space, seed, *, directions, least=1):
     raise ValueError(f"least is {least}")
