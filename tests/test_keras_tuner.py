@@ -369,3 +369,15 @@ def test_a_model_size_is_one_of_the_constraints(
 ) -> None:
     tuner = _search(tmp_path, max_model_size=9, resume=True, **own)
     assert tuner._settings["constraints"] == all_of_them
+
+
+@pytest.mark.parametrize("asked_for", [None, 5])
+def test_a_seed_that_is_asked_for_is_compared_with_that_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for: int | None
+) -> None:
+    """An oracle draws another one each time."""
+    typical(tmp_path / "one")
+    if asked_for is not None:
+        monkeypatch.setitem(keras_tuner.script_settings, "seed", asked_for)
+    tuner = _search(tmp_path)
+    assert ("seed=" in repr(tuner._tuner(tuner._path))) == (asked_for is not None)

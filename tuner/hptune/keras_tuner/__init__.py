@@ -305,7 +305,8 @@ class Tuner:
 
         settings = {"quiet": is_quiet, "resume": True, **self._settings}
         if _exists(path):
-            settings.pop("seed", None)  # an oracle draws one if it is given none
+            if settings.get("seed") == self.oracle.seed:  # which it draws if it is given none
+                settings.pop("seed", None)
             begun = sum(trial.confirms is None for trial in self.study.trials)
             if settings.get("trials"):  # `hptune resume` may have asked for more
                 settings["trials"] = max(settings["trials"], begun)
