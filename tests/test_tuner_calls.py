@@ -14,8 +14,11 @@ from unittest.mock import Mock
 import pytest
 
 import hptune
-from hptune import UsageError
+from hptune import StudyError, UsageError
 from hptune.config.settings import SETTINGS
+from hptune.storage.directory import StudyDirectory
+from hptune.tuner import OBJECTIVE_FILE
+from hptune.user_code.pickling import read_pickle
 from in_process import InProcess
 from stored_study import stored
 
@@ -172,6 +175,43 @@ def test_a_study_that_refuses_other_data_keeps_its_own(
         other.fit(FakeDataset(), validation_data=FakeDataset())
     assert own.read_text() == "old"
     assert not list(cli.study().glob("*.before"))
+
+
+class Own:
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def build(self, hp: Any) -> int:
+        return int(hp.Int("n", 0, 9))
+
+    def fit(self, _hp: Any, model: int, *_data: object, **_: object) -> int:
+        return model
+
+
+@pytest.mark.parametrize(
+    ("data", "is_new"), [((), True), (([2.0],), False), ((lambda: ([2.0], None),), False)]
+)
+def test_code_whose_study_has_no_data_is_used_as_it_is_now(
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    data: tuple[object, ...],
+    is_new: bool,
+) -> None:
+    stored(cli.study())
+    used = []
+
+    def resume(directory: StudyDirectory, *_: object, **__: object) -> None:
+        used.append(read_pickle(directory.path / OBJECTIVE_FILE).hypermodel.version)
+        raise StudyError("it ends here")
+
+    monkeypatch.setattr("hptune.tuner.resume", resume)
+    for version, given in ((1, data), (2, ())):
+        with pytest.raises(StudyError, match="it ends here"):
+            Tuner(Own(version), directory="study", resume=True).fit(*given)
+    assert used == [1, 2 if is_new else 1]
+    said = "fit has no data, so the model function is that of the study"
+    assert (said in capfd.readouterr().err) is not is_new
 
 
 def test_validation_data_without_targets_are_refused(cli: InProcess) -> None:

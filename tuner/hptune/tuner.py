@@ -266,13 +266,18 @@ class Tuner:
         things = self._things.values()
         with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.
-            if not exists or has_data or self._code.objective is not None:
+            needs_none = self._code.objective is not None or (
+                self._code.owns_fit and not (directory.path / DATA_FILE).exists()
+            )
+            if not exists or has_data or needs_none:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     acquired(directory, is_brief=True).release()
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)
+            elif not display.is_quiet:
+                display.note("fit has no data, so the model function is that of the study")
             with storage_errors(directory.path):
                 for thing in things:
                     thing.store(directory.path)
