@@ -157,8 +157,8 @@ def test_resume_opens_a_study_without_code(cli: InProcess, study: Study) -> None
     assert cli("ask", "s").out.startswith("3.0 ")
     for words, said in (
         (("--workers", "3"), "--workers is for workers of hptune's own"),
-        (("--detach",), "--detach and --model-file are for code that hptune runs"),
-        (("--model-file", cli.file("model.py", "")), "programs train the trials; leave them out"),
+        (("--detach",), "--detach and --model-file need code that hptune runs"),
+        (("--model-file", cli.file("model.py", "")), "leave them out"),
     ):
         refused = cli("resume", "s", *words)
         assert (refused.code, said in refused.err) == (2, True), refused.err

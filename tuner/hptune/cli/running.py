@@ -266,10 +266,7 @@ def resume(
         from ..ask_tell.study import open_again
 
         if detach or model_file is not None:
-            raise UsageError(
-                "--detach and --model-file are for code that hptune runs, and here programs train "
-                "the trials; leave them out"
-            )
+            raise UsageError("--detach and --model-file need code that hptune runs; leave them out")
         echo(open_again(study, changes))
         return
     if detach:

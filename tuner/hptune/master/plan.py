@@ -11,13 +11,7 @@ from ..clusters.layout import WorkerLayout
 from ..config.asked import Asked
 from ..config.objectives import goals_to_json
 from ..config.parallel_trials import Carrier
-from ..config.resolved import (
-    Resolved,
-    check_plug_ins,
-    epochs_notes,
-    space_notes,
-    with_search,
-)
+from ..config.resolved import Resolved, epochs_notes, space_notes, with_search
 from ..config.settings import StudySettings
 from ..core.goals import Goals
 from ..core.messages import StudyOpened
@@ -256,10 +250,8 @@ def plan_start(resolved: Resolved, workers: Places, directory: StudyDirectory) -
     """Plan a new study, which is to be in a directory.
 
     Raises:
-        UsageError: The workers can never hold a trial as settings and code ask for it, or a
-            sampler or pruner of others cannot be made.
+        UsageError: The workers can never hold a trial as settings and code ask for it.
     """
-    check_plug_ins(resolved, seed=resolved.asked.settings.seed or 0)
     layout, carrier = workers.placed(resolved)
     asked, why = with_search(resolved, at_once=workers.at_once(layout))
     settings, code = asked.settings, resolved.code
