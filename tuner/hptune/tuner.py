@@ -130,8 +130,8 @@ class Tuner:
         of_user = name if is_named else first_argument(inspect.currentframe())
         self._function = self._function or of_user
         self._directory = None if directory is None else StudyDirectory(directory)
-        self._resume, self._retry_failed = resume, retry_failed
-        self._accept_space = accept_space
+        self._resume = resume
+        self._changes = Changes(accept_space=accept_space, retry_failed=retry_failed)
         self._client = client
         self._quiet = quiet
         given: dict[str, Any] = dict(settings)
@@ -272,6 +272,7 @@ class Tuner:
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)
+                given = {**given, "source": settings.found_in(directory.path).source}
             elif not display.is_quiet:
                 display.note("fit has no data, so the model function is that of the study")
             with storage_errors(directory.path):
@@ -286,9 +287,7 @@ class Tuner:
                 assert self._asked, "a new study was asked for"
                 request = replace(self._asked, settings=settings.found_in(directory.path))
                 return start(request, directory, display=display, client=self._client)
-            changes = Changes(
-                settings=given, accept_space=self._accept_space, retry_failed=self._retry_failed
-            )
+            changes = replace(self._changes, settings=given)
             return resume(directory, changes, display=display, client=self._client)
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
@@ -330,8 +329,8 @@ class Tuner:
                 f"directory='studies/{self._name}-1'"
             )
         for name, is_given, lacks in (
-            ("accept_space", self._accept_space, "search space yet"),
-            ("retry_failed", self._retry_failed, "failed trials"),
+            ("accept_space", self._changes.accept_space, "search space yet"),
+            ("retry_failed", self._changes.retry_failed, "failed trials"),
         ):
             if is_given and not self._resume:
                 raise UsageError(

@@ -98,6 +98,8 @@ class StudySettings(StudyOptions):
             changes = dict.fromkeys(_unused(PRUNERS.what, pruner)) | changes
         if (code := changes.get("source")) is not None:  # moved, to run as it did
             changes["source"] = replace(code, backend=code.backend or self.source.backend)
+            if code.kind is SourceKind.PICKLE:  # these are of a model file
+                changes = {"entry": "", "python": "", **changes}
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
         kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}

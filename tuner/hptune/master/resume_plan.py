@@ -63,16 +63,14 @@ class ResumeRequest:
         asked: The settings from now on.
         epochs: The full training of a trial from now on; None if unknown.
         tries: Configurations, given in part, to try next unless they were tried before.
-        accept_space: As in `Changes`.
-        retry_failed: As in `Changes`.
+        changes: What the user asks for.
     """
 
     stored: StudySettings
     asked: Asked
     epochs: int | None
     tries: Sequence[Mapping[str, object]]
-    accept_space: bool = False
-    retry_failed: bool = False
+    changes: Changes = field(default_factory=Changes)
 
     def new_points(
         self, space: SearchSpace, trials: Sequence[Trial], added: Sequence[Params] = ()
@@ -89,7 +87,7 @@ class ResumeRequest:
         """
         # The start points of the study itself are in the ledger already.
         tries = [point for point in self.tries if point not in self.stored.start_points]
-        hint = "" if self.retry_failed else "--retry-failed runs failed trials again"
+        hint = "" if self.changes.retry_failed else "--retry-failed runs failed trials again"
         known = known_configurations(space, trials, added, retry_hint=hint)
         found: dict[Hashable, Suggestion] = {}
         notes = []
@@ -139,8 +137,7 @@ def resume_request(changes: Changes, past: Past) -> ResumeRequest:
         asked=asked(settings, goals=goals_of(facts), epochs=epochs),
         epochs=epochs,
         tries=tries,
-        accept_space=changes.accept_space,
-        retry_failed=changes.retry_failed,
+        changes=changes,
     )
     if not changes.accept_space:
         space = _grown(SearchSpace.from_json(facts["space"]), past.found_later)
@@ -162,13 +159,13 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
     check_room(request.asked.settings, len(added), past)
     layout, carrier = workers.placed(resolved)
     go_on = _that_train_on(engine, StudyFiles(past.directory, resolved.goals), epochs)
-    retried = engine.able_to_retry if request.retry_failed else ()
+    retried = engine.able_to_retry if request.changes.retry_failed else ()
     return RunPlan(
         asked=resolved.asked,
         resolved=resolved,
         go_on=go_on,
         retried=retried,
-        retries_nodes=request.retry_failed,
+        retries_nodes=request.changes.retry_failed,
         was_handed_over=left_on_purpose(past),
         seed=facts["seed"],
         declared=declared,
@@ -222,7 +219,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     if ended is None or not all(trial.state.is_final for trial in trials):
         return None
     able_to_retry = past.engine.able_to_retry
-    if request.accept_space or (request.retry_failed and able_to_retry):
+    if request.changes.accept_space or (request.changes.retry_failed and able_to_retry):
         return None
     is_changed = any(
         getattr(settings, each.name) != getattr(request.stored, each.name)
@@ -294,7 +291,7 @@ def resolve_again(request: ResumeRequest, past: Past, found: Found) -> tuple[Res
     changes = "; ".join(differences)
     if not differences:
         space = known  # in its old order, which determines what samplers draw
-    elif request.accept_space:
+    elif request.changes.accept_space:
         lines.append(f"the search space is another one: {changes} (finished trials stay)")
     else:
         raise SpaceChangedError(
