@@ -15,8 +15,10 @@ import pytest
 
 import hptune
 from hptune import StudyError, UsageError
-from hptune.config.settings import SETTINGS
+from hptune.config.settings import SETTINGS, StudySettings
+from hptune.master.resume_plan import Changes
 from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import LedgerReader
 from hptune.tuner import OBJECTIVE_FILE
 from hptune.user_code.pickling import read_pickle
 from in_process import InProcess
@@ -212,6 +214,34 @@ def test_code_whose_study_has_no_data_is_used_as_it_is_now(
     assert used == [1, 2 if is_new else 1]
     said = "fit has no data, so the model function is that of the study"
     assert (said in capfd.readouterr().err) is not is_new
+
+
+@pytest.mark.parametrize(
+    ("client", "workers", "slurm"),
+    [(None, 2, "/slurm.toml"), (SimpleNamespace(scheduler_info=dict), None, None)],
+)
+def test_a_client_takes_the_place_of_the_workers_that_a_study_had(
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    client: Any,
+    workers: int | None,
+    slurm: str | None,
+) -> None:
+    directory = stored(cli.study())
+    now = []
+
+    def resume(_directory: StudyDirectory, changes: Changes, **_: object) -> None:
+        for had in ({"workers": 2}, {"slurm": "/slurm.toml", "max_jobs": 3}):
+            before = LedgerReader(directory).facts()["settings"]
+            now.append(StudySettings.from_json({**before, **had}).changed(changes.settings))
+        raise StudyError("it ends here")
+
+    monkeypatch.setattr("hptune.tuner.resume", resume)
+    with pytest.raises(StudyError, match="it ends here"):
+        Tuner(objective, directory="study", resume=True, client=client, quiet=True).fit()
+    assert (now[0].workers, now[1].slurm) == (workers, slurm)
+    assert now[1].max_jobs == (slurm and 3)
 
 
 def test_validation_data_without_targets_are_refused(cli: InProcess) -> None:

@@ -134,9 +134,8 @@ class Tuner:
         self._changes = Changes(accept_space=accept_space, retry_failed=retry_failed)
         self._client = client
         self._quiet = quiet
-        given: dict[str, Any] = dict(settings)
-        if objective is not None:
-            given["objective"] = objective
+        named = {} if objective is None else {"objective": objective}
+        given: dict[str, Any] = {**settings, **named}
         try:
             self._things = _things(given)
             given |= {name: each.name for name, each in self._things.items()}
@@ -287,7 +286,9 @@ class Tuner:
                 assert self._asked, "a new study was asked for"
                 request = replace(self._asked, settings=settings.found_in(directory.path))
                 return start(request, directory, display=display, client=self._client)
-            changes = replace(self._changes, settings=given)
+            # A client takes the place of the workers that the study had.
+            place = {} if self._client is None else {"cluster": BY_NAME["cluster"].default}
+            changes = replace(self._changes, settings={**given, **place})
             return resume(directory, changes, display=display, client=self._client)
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
