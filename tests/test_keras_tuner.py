@@ -8,15 +8,17 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from child import answer_of
-from hptune import Tuner, keras_tuner
+from hptune import Tuner, UsageError, keras_tuner
 from hptune.keras_tuner import oracle_settings
 from in_process import InProcess
 from real_runs import Hptune, trials
 from requirements import light_backend
+from stored_study import typical
 
 LOOKED_AT = """
 import json, sys
@@ -347,3 +349,50 @@ def test_an_interrupted_search_says_what_continues_it(
     with pytest.raises(KeyboardInterrupt) as caught:
         tuner.search([1.0], [1.0])
     assert str(caught.value) == said
+
+
+def _search(folder: Path, **given: Any) -> keras_tuner.RandomSearch:
+    return keras_tuner.RandomSearch(
+        lambda hp: hp, "val_loss", directory=folder, project_name="one", **given
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"prunner": "asha"}, {"trials": 0}, {"max_jobs": 3}])
+def test_a_study_is_removed_only_for_one_that_can_begin(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    study = typical(tmp_path / "one")
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        _search(tmp_path, overwrite=True, **wrong)
+    assert study.has_ledger
+    study.database.write_text("damaged")
+    _search(tmp_path, overwrite=True)
+    assert not study.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("own", "all_of_them"),
+    [
+        ({}, ["params<=9"]),
+        ({"constraints": "val_mae<1"}, ["val_mae<1", "params<=9"]),
+        ({"constraints": ["val_mae<1", "seconds_per_epoch<2"]},
+         ["val_mae<1", "seconds_per_epoch<2", "params<=9"]),
+    ],
+)  # fmt: skip
+def test_a_model_size_is_one_of_the_constraints(
+    tmp_path: Path, own: dict[str, Any], all_of_them: list[str]
+) -> None:
+    tuner = _search(tmp_path, max_model_size=9, resume=True, **own)
+    assert tuner._settings["constraints"] == all_of_them
+
+
+@pytest.mark.parametrize("asked_for", [None, 5])
+def test_a_seed_that_is_asked_for_is_compared_with_that_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for: int | None
+) -> None:
+    """An oracle draws another one each time."""
+    typical(tmp_path / "one")
+    if asked_for is not None:
+        monkeypatch.setitem(keras_tuner.script_settings, "seed", asked_for)
+    tuner = _search(tmp_path)
+    assert ("seed=" in repr(tuner._tuner(tuner._path))) == (asked_for is not None)

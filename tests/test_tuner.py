@@ -120,6 +120,31 @@ def test_a_study_is_resumed_only_on_request(cli: InProcess) -> None:
     assert states(cli.study()) == {"COMPLETE": 3}
 
 
+def test_a_study_of_a_model_file_is_resumed_with_the_function_that_is_given(
+    cli: InProcess,
+) -> None:
+    cli.file("model.py", "def own(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
+    options = ("--study", "study", "--executor", "joblib", "-q")
+    assert cli("run", "model.py", "--entry", "own", "--trials", 1, *options).code == 0
+    script = """
+        from hptune import Tuner
+
+        def now(hp, trial):
+            return hp.Float("x", 0.0, 1.0) + 10
+
+        Tuner(now, trials=2, directory="study", resume=True, quiet=True).fit()
+    """
+    ended = cli.script(script)
+    assert ended.code == 0, ended.err
+    (cli.directory / "model.py").unlink()
+    assert cli("resume", "study", "--trials", 3, "-q").code == 0
+    assert [trial["value"] // 10 for trial in trials(cli.study())] == [0, 1, 1]
+    cli.file("model.py", "def own(hp, trial):\n    return hp.Float('x', 0.0, 1.0) + 20\n")
+    ended = cli("resume", "study", "--trials", 4, "--model-file", "model.py", "--entry", "own")
+    assert ended.code == 0, ended.err
+    assert trials(cli.study())[-1]["value"] // 10 == 2
+
+
 def test_a_resumed_study_uses_the_objective_as_it_is_now(cli: InProcess) -> None:
     script = """
         from hptune import Tuner

@@ -14,8 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 import hptune
-from hptune import UsageError
-from hptune.config.settings import SETTINGS
+from hptune import StudyError, UsageError
+from hptune.config.settings import SETTINGS, StudySettings
+from hptune.master.resume_plan import Changes
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import LedgerReader
+from hptune.tuner import OBJECTIVE_FILE
+from hptune.user_code.pickling import read_pickle
 from in_process import InProcess
 from stored_study import stored
 
@@ -172,6 +177,71 @@ def test_a_study_that_refuses_other_data_keeps_its_own(
         other.fit(FakeDataset(), validation_data=FakeDataset())
     assert own.read_text() == "old"
     assert not list(cli.study().glob("*.before"))
+
+
+class Own:
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def build(self, hp: Any) -> int:
+        return int(hp.Int("n", 0, 9))
+
+    def fit(self, _hp: Any, model: int, *_data: object, **_: object) -> int:
+        return model
+
+
+@pytest.mark.parametrize(
+    ("data", "is_new"), [((), True), (([2.0],), False), ((lambda: ([2.0], None),), False)]
+)
+def test_code_whose_study_has_no_data_is_used_as_it_is_now(
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    data: tuple[object, ...],
+    is_new: bool,
+) -> None:
+    stored(cli.study())
+    used = []
+
+    def resume(directory: StudyDirectory, *_: object, **__: object) -> None:
+        used.append(read_pickle(directory.path / OBJECTIVE_FILE).hypermodel.version)
+        raise StudyError("it ends here")
+
+    monkeypatch.setattr("hptune.tuner.resume", resume)
+    for version, given in ((1, data), (2, ())):
+        with pytest.raises(StudyError, match="it ends here"):
+            Tuner(Own(version), directory="study", resume=True).fit(*given)
+    assert used == [1, 2 if is_new else 1]
+    said = "fit has no data, so the model function is that of the study"
+    assert (said in capfd.readouterr().err) is not is_new
+
+
+@pytest.mark.parametrize(
+    ("client", "workers", "slurm"),
+    [(None, 2, "/slurm.toml"), (SimpleNamespace(scheduler_info=dict), None, None)],
+)
+def test_a_client_takes_the_place_of_the_workers_that_a_study_had(
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    client: Any,
+    workers: int | None,
+    slurm: str | None,
+) -> None:
+    directory = stored(cli.study())
+    now = []
+
+    def resume(_directory: StudyDirectory, changes: Changes, **_: object) -> None:
+        for had in ({"workers": 2}, {"slurm": "/slurm.toml", "max_jobs": 3}):
+            before = LedgerReader(directory).facts()["settings"]
+            now.append(StudySettings.from_json({**before, **had}).changed(changes.settings))
+        raise StudyError("it ends here")
+
+    monkeypatch.setattr("hptune.tuner.resume", resume)
+    with pytest.raises(StudyError, match="it ends here"):
+        Tuner(objective, directory="study", resume=True, client=client, quiet=True).fit()
+    assert (now[0].workers, now[1].slurm) == (workers, slurm)
+    assert now[1].max_jobs == (slurm and 3)
 
 
 def test_validation_data_without_targets_are_refused(cli: InProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from pathlib import Path
@@ -441,6 +442,36 @@ def test_what_an_existing_study_cannot_be_given(
 def test_a_new_study_needs_its_objective(path: Path) -> None:
     with pytest.raises(UsageError, match="a new study needs its objective"):
         hptune.open_study(path, SPACE)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("budget", ["2gpu-h", "2 GPU-hours"])
+def test_a_budget_that_programs_never_spend_is_refused(path: Path, budget: str) -> None:
+    with pytest.raises(UsageError, match=r"^budget is 2.*, but trials hold no GPU here"):
+        opened(path, budget=budget)
+    assert not path.exists()
+    assert opened(path, budget="2core-h").ask().number == 0
+
+
+PICKY = """
+def search(space, seed, *, directions, least=1):
+    raise ValueError(f"least is {least}")
+
+def pruner(*, directions, epochs, least=1):
+    raise ValueError(f"least is {least}")
+"""
+
+
+@pytest.mark.parametrize("kind", ["search", "pruner"])
+def test_a_plug_in_that_cannot_be_made_leaves_no_study(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (path.parent / "of_mine.py").write_text(PICKY)
+    monkeypatch.chdir(path.parent)
+    monkeypatch.delitem(sys.modules, "of_mine", raising=False)
+    given = {kind: f"of_mine:{kind}", "options": {f"{kind}.least": 0}}
+    with pytest.raises(UsageError, match=rf"^{kind} is of_mine:{kind}, which failed.*least is 0"):
+        opened(path, **given)
     assert not path.exists()
 
 

@@ -77,6 +77,23 @@ def test_a_sampler_of_a_file_is_run_resumed_and_replayed(cli: InProcess) -> None
     assert "samplers_of_mine is not installed, and there is no such file in" in ended.err
 
 
+def test_a_project_may_be_moved(cli: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("model.py", MODEL), ("pruners_of_mine.py", PRUNER)):
+        (cli.directory / "before").mkdir(exist_ok=True)
+        cli.file(f"before/{name}", text)
+    monkeypatch.chdir("before")
+    options = ("--pruner", "pruners_of_mine:Own", "--notify", "cat >> told")
+    assert cli("run", "model.py", "--trials", 1, *options, *FAST).code == 0
+    (cli.directory / "before").rename(cli.directory / "moved")
+    forget("pruners_of_mine")
+    monkeypatch.chdir(cli.directory / "moved")
+    Path("told").unlink()
+    ended = cli("resume", "study", "--trials", 2, "--model-file", "model.py")
+    assert (ended.code, "--notify" in ended.err) == (0, False), ended.err
+    assert Path("told").exists()
+    assert cli("replay", "study").out == "2 suggestions, all equal\n"
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

@@ -15,9 +15,10 @@ import pytest
 from hptune.core.notice import Notify
 from hptune.errors import StudyError
 from hptune.master import scaling
-from hptune.master.scaling import ScalingRequest
+from hptune.master.scaling import ScalingRequest, check_code
 from hptune.scaling.curve import Point, Sample, ScalingCurve
 from hptune.storage.directory import StudyDirectory
+from hptune.user_code.source import Found
 from in_process import InProcess, refused
 from real_runs import Ended, Hptune, rows, wait_for
 from requirements import require
@@ -123,6 +124,43 @@ def test_a_backend_that_fails_takes_neither_time_nor_results_from_the_others(
     assert "jax" in ended.out
     content = json.loads((cli.directory / "found.json").read_text())
     assert [each["backend"] for each in content["curves"]] == ["jax"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "compare", "wanted", "code"),
+    [
+        ("", (), "", 0),
+        ("jax", (), "jax", 0),
+        ("jax", ("--compare", "torch"), "torch", 0),
+        ("jax", ("--compare", "tensorflow"), "tensorflow", 2),
+    ],
+)
+def test_workers_elsewhere_have_the_backend_of_this_shell(
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    variable: str,
+    compare: tuple[str, ...],
+    wanted: str,
+    code: int,
+) -> None:
+    cli.file("model.py", MODEL)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("KERAS_BACKEND", variable)
+    given = []
+
+    def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
+        given.append(request.asked.settings.source.backend)
+        # A file that sets the variable itself.
+        check_code(Found(is_keras=True, space=(), constants={}, backend="torch"), request)
+        sample = Sample(Point(1, 32), step_seconds=0.25, steps=8)
+        return ScalingCurve(
+            backend="torch", device="core", batch=32, devices=(1,), samples=(sample,)
+        )
+
+    monkeypatch.setattr(scaling, "measure", measure)
+    assert cli(*SCALING, *compare).code == code
+    assert given == [wanted]
 
 
 @pytest.mark.slow

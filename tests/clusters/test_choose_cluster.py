@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,23 @@ def test_a_job_asks_for_no_more_cores_than_the_user_gives_its_trials(
         assert f"#SBATCH --cpus-per-task={cpus}\n" in script
 
 
-@pytest.mark.parametrize("agent", ["", "a b"])
-def test_the_job_of_a_master_knows_which_agent_asked_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str
+@pytest.mark.parametrize(("agent", "backend"), [("", ""), ("a b", "jax")])
+def test_the_job_of_a_master_knows_which_agent_asked_for_it_and_the_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str, backend: str
 ) -> None:
     monkeypatch.setenv("HPTUNE_AGENT", agent)
+    monkeypatch.setenv("KERAS_BACKEND", backend)
     nodes = parse_sinfo("main|up|infinite|16|8000||2|idle\n")
     monkeypatch.setattr(Slurm, "partitions", lambda _: nodes)
     slurm = tmp_path / "slurm.toml"
     slurm.write_text('partition = "main"\nwalltime = "10"\n[master]\nwalltime = "10"')
     *_, script = script_texts(slurm, tmp_path, Resources())
     assert ("export HPTUNE_AGENT='a b'\n" in script) == bool(agent)
+    told = [line for line in script.splitlines() if "KERAS_BACKEND" in line]
+    assert len(told) == bool(backend)
+    for own, used in (("", backend), ("torch", "torch")) if told else ():
+        shown = f"KERAS_BACKEND={own}\n{told[0]}\necho $KERAS_BACKEND"
+        assert subprocess.check_output(["bash", "-euc", shown], text=True) == f"{used}\n"
     assert "hptune run MODEL_FILE" in script
 
 

@@ -125,6 +125,8 @@ def test_in_python_a_changed_space_is_accepted_by_an_argument() -> None:
         ({"start_points": {"lr": 0.1}}, ({"lr": 0.1},)),
         ({"start_points": ["lr=0.1", {"n": 2}]}, ({"lr": "0.1"}, {"n": 2})),
         ({"priors": {"act": {"relu": 3}}}, {"act": {"relu": 3}}),
+        ({"priors": {"act": {"relu": np.float32(0.5), 8: "2"}}}, {"act": {"relu": 0.5, "8": 2}}),
+        ({"priors": {"act": {"relu": np.int64(3)}}}, {"act": {"relu": 3}}),
         ({"priors": ["lr~normal(1, 2)"]}, {"lr": "normal(1, 2)"}),
     ],
 )

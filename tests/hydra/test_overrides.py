@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from hptune.config.reference import SWEEPER, resume_call
 from hptune.errors import SpaceError
 from hptune.hydra.overrides import declare, split, value_in
 from hptune.training.hyperparameters import HyperParameters
@@ -130,3 +132,15 @@ def test_the_configuration_says_what_it_has_of_a_key_or_a_group() -> None:
     keys = ("a.lr", "+a.lr", "a.gone", "a.wrong", "a.none", "db", "db@b", "+db")
     found = [value_in(config, parsed(f"{key}=1,2")) for key in keys]
     assert found == [0.1, 0.1, None, None, None, "mysql", "pg", "mysql"]
+
+
+@pytest.mark.parametrize(
+    "folder", ["multirun/2026-01-31", "/my runs/größe", "lr=0.1,x", "it's", "1"]
+)
+@pytest.mark.parametrize("name", ["hptune", "other"])
+def test_the_line_that_continues_a_multirun_names_its_folder(folder: str, name: str) -> None:
+    command = f"hptune resume {shlex.quote(f'{folder}/{name}')} --timeout 4h"
+    _, _, where, limit = shlex.split(resume_call(command, SWEEPER))
+    said = folder if name == "hptune" else f"{folder}/{name}"
+    assert str(parsed(where).value()) == said
+    assert parsed(limit).value() == "4h"

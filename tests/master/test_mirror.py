@@ -84,8 +84,9 @@ def test_the_first_failure_is_shown_while_the_study_runs(
     monkeypatch.setattr(mirror, "END_SECONDS", 0.0)
     shown: list[str] = []
     source = ObjectiveSource(SourceKind.FILE, "model.py")
-    settings = StudySettings(source=source, working_directory=folder, mirror=name)
     study = varied(tool.study())
+    settings = StudySettings(source=source, working_directory=folder, mirror=name)
+    settings = settings.found_in(study.directory)
     (study.directory / "mirror.log").write_text("an earlier run; tried again in 10 s\n")
     with (
         StudyDirectory(tool.study()).acquire(),

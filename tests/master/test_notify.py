@@ -205,15 +205,3 @@ def test_a_command_that_cannot_be_started_is_shown(
     notifier("true").observe(snapshot(), [], 0.0)
     (line,) = lines
     assert "cannot be started: No such file or directory" in line
-
-
-def test_a_command_is_called_also_where_the_project_was_moved(
-    notifier: Callable[[str], Notifier], tmp_path: Path, lines: list[str]
-) -> None:
-    moved = tmp_path.with_name("moved")
-    calls = notifier(f"cat > {moved}/call.json")
-    tmp_path.rename(moved)
-    calls.observe(snapshot(), [], 0.0)
-    calls.end(snapshot(), "done", "")
-    assert not lines
-    assert (moved / "call.json").exists()

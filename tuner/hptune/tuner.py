@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from .clusters.choice import choose_cluster
 from .config.asked import Asked, asked
 from .config.other_tuners import argument_meant, our_method
-from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
-from .config.reference import arguments_text, in_python, parameters, resume_call
+from .config.reference import NAMED, arguments_text, in_python, parameters, resume_call
 from .config.settings import BY_NAME, FIELDS, StudySettings
 from .core.messages import FinishReason
 from .core.notice import Notice
@@ -29,12 +28,10 @@ from .master.plan import check_named
 from .master.resume_plan import Changes
 from .master.run import RunResult, resume, start
 from .master.workforce import check_workers
-from .pruners.registry import PRUNERS
-from .registry import Registry, shown_name
+from .registry import shown_name
 from .reporting.results.summary import closing_text, why_without_result
 from .reporting.terminal.display import print_end, progress_on, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
-from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
 from .storage.turn import acquired
@@ -133,13 +130,12 @@ class Tuner:
         of_user = name if is_named else first_argument(inspect.currentframe())
         self._function = self._function or of_user
         self._directory = None if directory is None else StudyDirectory(directory)
-        self._resume, self._retry_failed = resume, retry_failed
-        self._accept_space = accept_space
+        self._resume = resume
+        self._changes = Changes(accept_space=accept_space, retry_failed=retry_failed)
         self._client = client
         self._quiet = quiet
-        given: dict[str, Any] = dict(settings)
-        if objective is not None:
-            given["objective"] = objective
+        named = {} if objective is None else {"objective": objective}
+        given: dict[str, Any] = {**settings, **named}
         try:
             self._things = _things(given)
             given |= {name: each.name for name, each in self._things.items()}
@@ -264,15 +260,24 @@ class Tuner:
         things = self._things.values()
         with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.
-            if not exists or has_data or self._code.objective is not None:
+            has_own = (directory.path / DATA_FILE).exists()
+            code_alone = self._code.objective or (self._code.owns_fit and not has_own)
+            if not exists or has_data or code_alone:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     acquired(directory, is_brief=True).release()
-                    # Its relative paths start where the script runs now, as in the script itself.
-                    given = {**given, "working_directory": settings.working_directory}
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)
+                # Its relative paths start where the script runs now, as in the script itself.
+                here = settings.found_in(directory.path)
+                given = {
+                    **given,
+                    "source": here.source,
+                    "working_directory": here.working_directory,
+                }
+            elif not display.is_quiet:
+                display.note("fit has no data, so the model function is that of the study")
             with storage_errors(directory.path):
                 for thing in things:
                     thing.store(directory.path)
@@ -285,11 +290,9 @@ class Tuner:
                 assert self._asked, "a new study was asked for"
                 request = replace(self._asked, settings=settings.found_in(directory.path))
                 return start(request, directory, display=display, client=self._client)
-            changes = Changes(
-                settings=given,
-                accept_space=self._accept_space,
-                retry_failed=self._retry_failed,
-            )
+            # A client takes the place of the workers that the study had.
+            place = {} if self._client is None else {"cluster": BY_NAME["cluster"].default}
+            changes = replace(self._changes, settings={**given, **place})
             return resume(directory, changes, display=display, client=self._client)
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
@@ -316,11 +319,7 @@ class Tuner:
         if view.counts.get(TrialState.FAILED) and view.best is None:
             raise ObjectiveFailedError(*why_without_result(view, result.finish))
         if not self._quiet:
-            end = closing_text(
-                view,
-                result.finish,
-                command=self._shown_command,
-            )
+            end = closing_text(view, result.finish, command=self._shown_command)
             print_end(end, progress_stream())
         return study
 
@@ -335,8 +334,8 @@ class Tuner:
                 f"directory='studies/{self._name}-1'"
             )
         for name, is_given, lacks in (
-            ("accept_space", self._accept_space, "search space yet"),
-            ("retry_failed", self._retry_failed, "failed trials"),
+            ("accept_space", self._changes.accept_space, "search space yet"),
+            ("retry_failed", self._changes.retry_failed, "failed trials"),
         ):
             if is_given and not self._resume:
                 raise UsageError(
@@ -391,9 +390,7 @@ def _user_code(model_fn: Any) -> UserCode:
     return user_code(EntryPoint(name, *read_entry(name, model_fn)))
 
 
-_PLUG_INS: Mapping[str, Registry[Any]] = {
-    each.what: each for each in (SAMPLERS, PRUNERS, EXECUTORS, CLUSTERS)
-}
+_PLUG_INS = {each.what: each for each in NAMED.values()}
 """Arguments that name something, or are it."""
 
 
@@ -418,11 +415,7 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _show_settings() -> None:
     """Put all settings into the docstring and the signature of `Tuner`."""
     own = inspect.signature(Tuner.__init__)
-    first = [
-        parameter
-        for parameter in own.parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
+    first = [*own.parameters.values()][:-1]  # the last one stands for the settings
     more = [parameter for parameter in parameters() if parameter.name not in own.parameters]
     signature = own.replace(parameters=[*first, *more])
     Tuner.__init__.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect

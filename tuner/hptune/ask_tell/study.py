@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from ..clusters.layout import check_budget_without_gpus
 from ..config.asked import asked
 from ..config.kinds import duration
 from ..config.reference import OPEN_STUDY, in_python
@@ -286,6 +287,7 @@ def _create(
     if not settings.objectives and "OBJECTIVE" not in found.constants and not found.is_keras:
         raise UsageError('a new study needs its objective, such as objective="val_loss:min"')
     check_named(settings)
+    check_budget_without_gpus(settings)  # a program is counted as one core
     plan = plan_start(resolve(asked(settings), found), AskersPlaces(), directory)
     directory.check_place()
     try:

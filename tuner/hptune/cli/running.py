@@ -259,6 +259,8 @@ def resume(
     if _has_no_code(study):
         from ..ask_tell.study import open_again
 
+        if detach:
+            raise UsageError("--detach is for a master, and here programs train; leave it out")
         echo(open_again(study, changes))
         return
     if detach:

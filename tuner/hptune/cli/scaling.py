@@ -271,7 +271,7 @@ def _asked(
     python = pythons.get(backend, pythons.get(_ALL, ""))
     request = asked(
         StudySettings(
-            source=replace(source, backend=backend),
+            source=replace(source, backend=backend or source.backend),
             python=python,
             pack="off",
             **place,

@@ -93,20 +93,28 @@ def checked_trial(
             f"{_MOST_WORKERS_PER_CORE} for each"
         )
     resources = trial_resources(asked, declared, machine, is_certain=is_certain)
-    budget = settings.device_budget
-    if budget is not None and budget.device is Device.GPU:
-        holds_none = resources.gpus == 0 or (is_certain and not machine.gpus)
-        if holds_none:
-            raise UsageError(
-                f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
-                "spent; give a budget in core hours, such as 40core-h"
-            )
+    if resources.gpus == 0 or (is_certain and not machine.gpus):
+        check_budget_without_gpus(settings)
     if resources.cpus < 1 and not asked.executor.shares_workers:
         raise UsageError(
             f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
             f"{shown_name(settings.executor)} have whole ones; ask for 1, or leave the executor out"
         )
     return resources
+
+
+def check_budget_without_gpus(settings: StudySettings) -> None:
+    """Check that the budget counts what trials without GPUs hold.
+
+    Raises:
+        UsageError: It counts GPUs.
+    """
+    budget = settings.device_budget
+    if budget is not None and budget.device is Device.GPU:
+        raise UsageError(
+            f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
+            "spent; give a budget in core hours, such as 40core-h"
+        )
 
 
 def resolve_layout(

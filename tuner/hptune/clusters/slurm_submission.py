@@ -152,9 +152,12 @@ def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
     # is noted by the job's first master.
     agent = os.environ.get(AGENT, "")
     noted = [f"export {AGENT}={shlex.quote(agent)}", *_requeued(has_begun, f"unset {AGENT}")]
+    backend = os.environ.get("KERAS_BACKEND", "")  # that of the slurm.toml counts more
+    keras = f"export KERAS_BACKEND=${{KERAS_BACKEND:-{shlex.quote(backend)}}}"
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
         *(noted if agent else []),
+        *([keras] if backend else []),
         *requeued,
         f"python -m hptune {shlex.join(arguments)}",
     ]

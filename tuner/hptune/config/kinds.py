@@ -240,11 +240,11 @@ def _points(given: object) -> list[Point]:
 def priors() -> Kind:
     """Return the kind of priors on hyperparameters, by name."""
 
-    def read(value: object) -> dict[str, PriorSpec]:
+    def read(value: object) -> dict[str, Any]:
         given = [value] if isinstance(value, str) else value
         if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
             return {
-                name: {str(word): weight for word, weight in prior.items()}
+                name: {str(word): as_number(str(weight)) for word, weight in prior.items()}
                 if isinstance(prior, Mapping)
                 else str(prior)
                 for name, prior in given.items()

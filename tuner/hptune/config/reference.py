@@ -132,7 +132,9 @@ def _call(function: str, directory: str, given: Sequence[str]) -> str:
     if function == SWEEPER:
         path = Path(directory)
         is_usual = path.name == SWEEPERS_STUDY
-        where = f"hydra.sweep.dir={path.parent}" if is_usual else f"{SWEEPER}.directory={path}"
+        key, path = ("hydra.sweep.dir", path.parent) if is_usual else (f"{SWEEPER}.directory", path)
+        value = path if re.fullmatch(r"[\w/.:+-]+", str(path), re.ASCII) else repr(str(path))
+        where = shlex.quote(f"{key}={value}")
         return " ".join(("--multirun …", where, *(f"{SWEEPER}.{each}" for each in given)))
     if function == KERAS_TUNER:
         given = ["...", f"project_name={Path(directory).name!r}", *given]

@@ -87,7 +87,7 @@ def resolve(asked: Asked, code: Found) -> Resolved:
     """Return what the settings of a new study and the user's code say together.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: They contradict each other, or a sampler or pruner of others cannot be made.
     """
     settings = asked.settings
     goals, notes = resolve_goals(code, settings.objectives, settings.constraints)
@@ -98,9 +98,11 @@ def resolve(asked: Asked, code: Found) -> Resolved:
     if settings.epochs is None or not settings.objectives:  # the options did not say all
         check_methods(asked, [goal.direction for goal in goals.objectives], epochs)
     asked = checked_code(asked, code)
-    return Resolved(
+    resolved = Resolved(
         asked=asked, code=code, goals=goals, epochs=epochs, space=space, notes=tuple(notes)
     )
+    check_plug_ins(resolved, seed=settings.seed or 0)
+    return resolved
 
 
 def checked_code(asked: Asked, code: Found) -> Asked:

@@ -71,16 +71,14 @@ class StudySettings(StudyOptions):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed.
 
-        Code that was moved keeps its backend of Keras. A new source of workers replaces the former
-        one, and its certificates. Settings that a new pruner or source does not have are dropped,
-        and the number of repeats where nothing is confirmed any more.
+        Code that was moved or replaced keeps its backend of Keras. A new source of workers replaces
+        the former one, and its certificates. Settings that a new pruner or source does not have are
+        dropped, and the number of repeats where nothing is confirmed any more.
         """
         changes = {
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
-        if (moved := changes.get("source")) is not None:
-            changes["source"] = replace(moved, backend=self.source.backend)
         replaced = set[str]()
         source = next((n for n in ("workers", "cluster", *SOURCES) if changes.get(n)), None)
         if source is not None:
@@ -99,6 +97,10 @@ class StudySettings(StudyOptions):
         if (pruner := changes.get("pruner")) is not None:
             replaced |= {PRUNERS.what} if pruner != self.pruner else set()
             changes = dict.fromkeys(_unused(PRUNERS.what, pruner)) | changes
+        if (code := changes.get("source")) is not None:
+            changes["source"] = replace(code, backend=code.backend or self.source.backend)
+            if code.kind is SourceKind.PICKLE:  # these are of a model file
+                changes = {"entry": "", "python": "", **changes}
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
         kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}
@@ -118,18 +120,17 @@ class StudySettings(StudyOptions):
         return cls(**{**plain, "source": code})
 
     def found_in(self, directory: Path) -> Self:
-        """Return the settings of a study that lies here now, with the code that is stored in it."""
-        path = directory / Path(self.source.path).name
-        has_moved = os.path.isfile(path) and not os.path.exists(self.source.path)  # noqa: PTH110, PTH113
-        if self.source.kind is not SourceKind.PICKLE and not has_moved:  # as of --command
-            return self
-        return replace(self, source=replace(self.source, path=str(path)))
+        """Return the settings of a study that lies here now, with the code that is stored in it.
 
-    @property
-    def start_directory(self) -> str | None:
-        """The working directory for what the master starts; None for its own if that is gone."""
-        there = os.path.isdir(self.working_directory)  # noqa: PTH112 - raises nothing
-        return self.working_directory if there else None
+        Where its working directory is gone, as that of a project that was moved, it is this one.
+        """
+        source, start = self.source, self.working_directory
+        path = directory / Path(source.path).name
+        has_moved = os.path.isfile(path) and not os.path.exists(source.path)  # noqa: PTH110, PTH113
+        if source.kind is SourceKind.PICKLE or has_moved:  # as of --command
+            source = replace(source, path=str(path))
+        start = start if os.access(start, os.X_OK) else str(Path.cwd())
+        return replace(self, source=source, working_directory=start)
 
     @property
     def device_budget(self) -> DeviceBudget | None:

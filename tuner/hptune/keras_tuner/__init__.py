@@ -110,9 +110,11 @@ class Tuner:
         repeats = executions_per_trial > 1
         self._tuned = _Repeated(self.hypermodel, executions_per_trial) if repeats else hypermodel
         self._path = Path(directory or ".", project_name or "untitled_project")
-        if max_model_size:
-            settings.setdefault("constraints", [f"params<={max_model_size}"])
         given = {**settings, **script_settings}
+        if max_model_size:
+            own = given.get("constraints", ())
+            own = [own] if isinstance(own, str) else own
+            given["constraints"] = [*own, f"params<={max_model_size}"]
         self._path = Path(given.pop("directory", self._path))
         self._settings = {**settings_of(oracle, given), **given}
         oracle.max_trials = given.get("trials", oracle.max_trials)
@@ -121,10 +123,11 @@ class Tuner:
         if unused:
             level = 3 if isinstance(self, _OfOracle) else 2
             warnings.warn(f"hptune does not use {', '.join(unused)}", stacklevel=level)
+        # A wrong setting is told here, before a study is removed for a new one.
+        self._tuner(self._path / "new" if overwrite else self._path)
         if overwrite:
             _remove_study(self._path)
-        self._tuner()  # a wrong setting is told here
-        if self._exists():
+        elif _exists(self._path):
             self.reload()
 
     if not TYPE_CHECKING:  # type checkers know the attributes
@@ -179,7 +182,7 @@ class Tuner:
         if "epochs" in self._settings:  # of Hyperband or the user, as in KerasTuner
             epochs = None
         try:
-            self._tuner(is_quiet=is_quiet).fit(
+            self._tuner(self._path, is_quiet=is_quiet).fit(
                 given.pop("x", None), given.pop("y", None), epochs=epochs, **given
             )
         except HptuneError as error:
@@ -290,7 +293,7 @@ class Tuner:
 
         return configurations(self.study.view(), states=states)
 
-    def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
+    def _tuner(self, path: Path, *, is_quiet: bool = False) -> HptuneTuner:
         from ..config.reference import KERAS_TUNER
         from ..tuner import Tuner as HptuneTuner
 
@@ -305,18 +308,14 @@ class Tuner:
             def _shown_command(self, command: str) -> str:
                 return super()._shown_command(command) if "--retry-failed" in command else command
 
-        settings = {"quiet": is_quiet, **self._settings}
-        if self._exists():
-            settings.pop("seed", None)  # an oracle draws one if it is given none
+        settings = {"quiet": is_quiet, "resume": True, **self._settings}
+        if _exists(path):
+            if settings.get("seed") == self.oracle.seed:  # which it draws if it is given none
+                settings.pop("seed", None)
             begun = sum(trial.confirms is None for trial in self.study.trials)
             if settings.get("trials"):  # `hptune resume` may have asked for more
                 settings["trials"] = max(settings["trials"], begun)
-        return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
-
-    def _exists(self) -> bool:
-        from ..storage.directory import StudyDirectory
-
-        return StudyDirectory(self._path).has_ledger
+        return TunerOfScript(self._tuned, directory=path, **settings)
 
 
 class _OfOracle(Tuner):
@@ -417,6 +416,12 @@ def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
         )
     if hypermodel is None:
         raise UsageError(f"{name} has no hypermodel; give build_model(hp), or a HyperModel")
+
+
+def _exists(path: Path) -> bool:
+    from ..storage.directory import StudyDirectory
+
+    return StudyDirectory(path).has_ledger
 
 
 def _remove_study(path: Path) -> None:

@@ -35,11 +35,10 @@ def settings_of(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         "seed": oracle.seed,
         "hyperparameters": oracle.hyperparameters if oracle.hyperparameters.space else None,
         "same_failures": oracle.max_consecutive_failed_trials,
+        "tune_new_entries": oracle.tune_new_entries,
     }
     if oracle.max_retries_per_trial:
         found["on_failure"] = [f"exception=retry:{oracle.max_retries_per_trial}"]
-    if not oracle.tune_new_entries:
-        found["tune_new_entries"] = False
     search = {"GridSearchOracle": "grid", "BayesianOptimizationOracle": "bayesian"}
     found["search"] = search.get(kind.__name__, "random")
     if kind.__name__ == "HyperbandOracle":

@@ -56,11 +56,8 @@ def detach_new(
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 
     def check() -> Resolved | None:
-        if (found := _read(settings, quiet=quiet)) is None:
-            return None
-        resolved = resolve(asked, found)
-        check_plug_ins(resolved, seed=settings.seed or 0)
-        return resolved
+        found = _read(settings, quiet=quiet)
+        return None if found is None else resolve(asked, found)
 
     try:
         return _submit(asked, directory, arguments, check, notify)

@@ -101,7 +101,7 @@ def _started(
     with log.open("ab") as output:
         return subprocess.Popen(
             [*hptune, "export", study, "--follow", "--format", settings.mirror],
-            cwd=settings.start_directory,
+            cwd=settings.working_directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -111,7 +111,7 @@ class Notifier:
             errors = opened.enter_context(tempfile.TemporaryFile())
             call = subprocess.Popen(
                 [*limit, "/bin/sh", "-c", self._settings.notify],
-                cwd=self._settings.start_directory,
+                cwd=self._settings.working_directory,
                 stdin=file,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

@@ -127,10 +127,8 @@ def _start(
     with workforce as workers:
         with lock.beating():
             found = workers.code.read(directory.path, display.progress.busy)
-            resolved = resolve(request, found)
-            plan = plan_start(resolved, workers, directory)
+            plan = plan_start(resolve(request, found), workers, directory)
             facts = plan.first_facts(created_at=workers.clock.now())
-            check_plug_ins(resolved, seed=plan.seed)
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -191,7 +192,7 @@ def check_code(found: Found, request: ScalingRequest) -> None:
         raise UsageError(
             "fit() in the model file does not call model.fit, so hptune cannot measure its steps"
         )
-    if wanted and found.backend != wanted:
+    if wanted not in ("", found.backend, os.environ.get("KERAS_BACKEND")):
         raise UsageError(
             f"--compare asks for {wanted}, but the model file chooses {found.backend} itself; use "
             'os.environ.setdefault("KERAS_BACKEND", …) there, or leave out --compare'

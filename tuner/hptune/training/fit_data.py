@@ -85,6 +85,8 @@ def store_fit_data(
     x, *others = train
     if x is None or (callable(x) and others[0] is None):
         load: Callable[[], Any] | None = x
+        if load is not None:
+            (directory / DATA_FILE).touch()  # there are data, although not in this file
         return load
     if hasattr(validation, "shape"):
         raise UsageError(
