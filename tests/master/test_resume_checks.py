@@ -17,6 +17,8 @@ from hptune.master.resume_plan import left_on_purpose
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import StudyFacts
 from hptune.user_code.source import ObjectiveSource, SourceKind
+from in_process import InProcess
+from stored_study import stored
 
 
 def facts_with(settings: StudySettings) -> StudyFacts:
@@ -144,3 +146,18 @@ def test_a_new_budget_that_is_spent_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has already used 2 core hours, and --budget is the"):
         check_changes(stored.changed({"budget": "1.5core-h"}), past)
     check_changes(stored.changed({"budget": "3core-h"}), past)
+
+
+@pytest.mark.parametrize("place", ["--slurm=/x.toml", "--connect=tls://a:1", "--cluster=pbs"])
+def test_two_places_that_are_given_are_refused_as_for_a_new_study(
+    cli: InProcess, place: str
+) -> None:
+    """The executor that a study has gives way to workers elsewhere only if it is not given."""
+    source = of_file(cli.directory)
+    settings = StudySettings(source=source, working_directory="/", executor="joblib")
+    stored(cli.study(), settings=settings.to_json())
+    new = cli("run", "model.py", "--executor", "joblib", place)
+    again = cli("resume", "study", "--executor", "joblib", place)
+    assert (new.code, again.code) == (2, 2)
+    assert "and --executor is 'joblib', but workers come from one place" in again.err
+    assert new.err == again.err

@@ -92,7 +92,7 @@ def changeable(given: Mapping[str, Any], past: Past) -> dict[str, Any]:
         if value in ((), {}):
             continue
         if _is_same(name, value, past):
-            changes |= {name: value} if STORED in str(value) else {}
+            changes |= {name: value} if name == "executor" or STORED in str(value) else {}
             continue
         before = getattr(past.settings, name)
         was = f"with {setting.kind.show(before)}" if before else "without it"
