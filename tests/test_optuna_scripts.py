@@ -315,6 +315,25 @@ def test_trials_of_other_programs_have_parameters() -> None:
     assert "log=True" in repr(study.trials[0].distributions["lr"])
 
 
+def test_optuna_takes_the_trials_of_any_space() -> None:
+    def space(hp: hptune.HyperParameters) -> None:
+        hp.Choice("kind", ["svm", "knn", None])
+        with hp.conditional_scope("kind", ["svm"]):
+            hp.Float("c", 0.1, 10, sampling="log")
+        with hp.conditional_scope("kind", ["knn"]):
+            hp.Choice("c", ["x", "y"])
+        hp.Float("mirrored", 0.001, 1, step=10, sampling="reverse_log")
+        hp.Int("default", 1, 10, step=4, default=3)
+
+    other = hptune.open_study("any.studies/a", space, "value:min", trials=9, search="random")
+    for trial in other.trials_to_run():
+        trial.tell(value=1.0)
+    study = hptune.optuna.load_study(study_name="a", storage="sqlite:///any.db")
+    again = optuna.create_study()
+    again.add_trials(study.trials)  # Optuna checks them
+    assert [each.params for each in again.trials] == [dict(each.params) for each in other.trials]
+
+
 def test_an_attribute_that_is_set_after_the_end_is_read() -> None:
     study = hptune.optuna.create_study()
     trial = study.ask()

@@ -14,7 +14,7 @@ from optuna.distributions import (
 )
 
 from ..ask_tell.spaces import Choice, Float, Int
-from ..core.space.parameters import FixedParameter, FloatParameter, IntParameter, Parameter, Scale
+from ..core.space.parameters import Parameter
 from ..core.space.parameters.checks import plain
 from ..user_code.space_tables import Declaration
 
@@ -76,23 +76,6 @@ def enqueued(
         warnings.warn(f"{fault}. The study suggests another value", stacklevel=2)
         return {}
     return {name: parameter.canonical(value)}
-
-
-def searched(parameter: Parameter) -> Declared:
-    """Return what a hyperparameter is that no script of Optuna has declared."""
-    distribution: BaseDistribution
-    match parameter:
-        case FloatParameter(low=low, high=high, step=step, scale=scale):
-            is_log = scale is Scale.LOG
-            distribution = FloatDistribution(low, high, is_log, None if is_log else step)
-        case IntParameter(low=low, high=high, step=step, scale=scale):
-            is_log = scale is Scale.LOG
-            distribution = IntDistribution(low, high, is_log, 1 if is_log else step or 1)
-        case FixedParameter(value=value):
-            distribution = CategoricalDistribution([value])
-        case _:
-            distribution = CategoricalDistribution(parameter.values)
-    return declared(distribution)
 
 
 def _stored_choices(distribution: CategoricalDistribution) -> list[Any]:
