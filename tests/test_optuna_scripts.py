@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -108,6 +109,12 @@ def test_an_enqueued_value_that_does_not_fit_is_not_tried(is_known: bool) -> Non
     tried = study.trials[int(is_known)].params
     assert abs(tried["x"]) <= 10
     assert tried["n"] == 2
+
+
+def test_a_choice_may_be_infinite() -> None:
+    study = hptune.optuna.create_study()
+    study.optimize(lambda trial: trial.suggest_categorical("most", [1.0, math.inf, None]) or 0, 3)
+    assert {trial.params["most"] for trial in study.trials} == {1.0, math.inf, None}
 
 
 def test_a_step_is_not_negative() -> None:

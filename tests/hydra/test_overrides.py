@@ -45,6 +45,7 @@ def parsed(line: str) -> Override:
         ("x=tag(log, choice(1, 2))", lambda hp: hp.Choice("x", [1, 2])),
         ("x=1,0.5", lambda hp: hp.Choice("x", ["1", "0.5"])),
         ("x=null,3", lambda hp: hp.Choice("x", ["null", "3"])),
+        ("x=0.5,inf", lambda hp: hp.Choice("x", ["0.5", "inf"])),
         ("x=true,false", lambda hp: hp.Choice("x", ["True", "False"])),
         ("x=adam,sgd", lambda hp: hp.Choice("x", ["adam", "sgd"])),
         ("x='a b',c", lambda hp: hp.Choice("x", ["'a b'", "c"])),

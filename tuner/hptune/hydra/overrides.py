@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import (
 )
 from omegaconf import DictConfig, OmegaConf
 
+from ..core.space.parameters.checks import is_number
 from ..errors import SpaceError
 from ..training.hyperparameters import HyperParameters
 
@@ -93,7 +94,7 @@ def _declare_choice(hp: HyperParameters, override: Override, own: Any) -> None:
     if isinstance(sweep, ChoiceSweep | RangeSweep):
         sweep.shuffle = False  # a study that is resumed has the same space
     listed: list[Any] = list(override.sweep_iterator())
-    is_numeric = {type(each) for each in listed} in ({int}, {float})
+    is_numeric = len({*map(type, listed)}) == 1 and all(map(is_number, listed))
     choices = listed if is_numeric else list(override.sweep_string_iterator())
     plain = [each.text if isinstance(each, QuotedString) else each for each in listed]
     default = choices[plain.index(own)] if own in plain else None

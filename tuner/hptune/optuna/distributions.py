@@ -15,7 +15,7 @@ from optuna.distributions import (
 
 from ..ask_tell.spaces import Choice, Float, Int
 from ..core.space.parameters import Parameter
-from ..core.space.parameters.checks import plain
+from ..core.space.parameters.checks import is_number, plain
 from ..user_code.space_tables import Declaration
 
 
@@ -79,8 +79,9 @@ def enqueued(
 
 
 def _stored_choices(distribution: CategoricalDistribution) -> list[Any]:
-    """Return choices as the study has them: those of no or of several types are texts."""
-    kinds = {type(choice) for choice in distribution.choices if choice is not None}
-    if len(kinds) == 1 and kinds <= {str, int, float}:
+    """Return choices as the study has them: texts, unless all are texts, or numbers of one type."""
+    kinds = {type(each) for each in distribution.choices if each is not None}
+    is_plain = all(isinstance(each, str | None) or is_number(each) for each in distribution.choices)
+    if len(kinds) == 1 and is_plain:
         return [*distribution.choices]
     return [*map(repr, distribution.choices)]
