@@ -150,6 +150,13 @@ def test_values_and_names_that_are_hard_to_export_come_back(tool: str, tmp_path:
     assert [each.params for each in back] == [each.params for each in trials]
 
 
+def test_a_data_frame_writes_whole_choices_as_floats(tmp_path: Path) -> None:
+    space = SearchSpace((ChoiceParameter("units", (16, 32)), ChoiceParameter("norm", (1, 0))))
+    text = "units,norm,val_loss\n32.0,True,0.3\n"
+    earlier = learned(str(written(tmp_path / "past.csv", text)), GOALS, space).study
+    assert repr(earlier.within(space)[0].params) == "{'units': 32, 'norm': 1}"
+
+
 def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
     record = {f"config/{name}": value for name, value in PLAIN.items()} | {"val_loss": 0.3}
     lines = written(tmp_path / "ray.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}\n")

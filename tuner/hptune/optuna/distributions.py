@@ -6,12 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from ..ask_tell.spaces import Choice, Float, Int
 from ..core.space.parameters import Parameter
@@ -41,8 +36,6 @@ class Declared(NamedTuple):
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution) and value in distribution.choices:
             return self._choices[distribution.choices.index(value)]
-        if isinstance(distribution, IntDistribution) and isinstance(value, float):
-            return int(value) if value.is_integer() else value  # as of a data frame
         return value
 
     @property
@@ -72,10 +65,11 @@ def enqueued(
     if (name := parameter.name) not in given:
         return {}
     value: Any = plain(given[name] if declared is None else declared.stored(given[name]))
+    value = parameter.canonical(value)
     if fault := parameter.explain(value):
         warnings.warn(f"{fault}. The study suggests another value", stacklevel=2)
         return {}
-    return {name: parameter.canonical(value)}
+    return {name: value}
 
 
 def _stored_choices(distribution: CategoricalDistribution) -> list[Any]:

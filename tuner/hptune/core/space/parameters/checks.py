@@ -206,13 +206,11 @@ def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
 
     >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
     (0.5, '1', '2')
+    >>> value_in("16.0", (16, 32)), value_in("True", (0, 1))
+    (16, 1)
 
     A text that was read from a table has lost the spaces around it.
     """
     readings = [text, number_in(text), truth_in(text), None if text == "None" else text]
     readings += [each for each in values if str(each).strip() == text.strip() != ""]
-    for reading in readings:
-        found = position(reading, values)
-        if found is not None:
-            return values[found]
-    return text
+    return next((values[values.index(each)] for each in readings if each in values), text)
