@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from pathlib import Path
 
@@ -55,6 +56,22 @@ def test_all_forms_of_a_space_are_equal(tmp_path: Path, form: str) -> None:
         "function": declared,
     }[form]
     assert hptune.open_study(tmp_path / "study", space, "loss:min").space == wanted
+
+
+class Word(enum.StrEnum):
+    ADAM = "adam"
+    SGD = "sgd"
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+@pytest.mark.parametrize("kind", [Word, Whole])
+def test_the_members_of_an_enum_are_its_values(path: Path, kind: type[enum.Enum]) -> None:
+    study = hptune.open_study(path, lambda hp: hp.Choice("p", [*kind]), "loss:min", trials=2)
+    assert {repr(study.ask()["p"]) for _ in kind} == {repr(each.value) for each in kind}
 
 
 def test_a_space_grows_by_its_use(path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 import pytest
 
@@ -90,6 +92,14 @@ def test_text_is_read_as_the_parameters_kind(given: object, name: str, value: ob
     assert (type(found), found) == (type(value), value)
 
 
+class Word(str, enum.Enum):  # noqa: UP042 - of which `str` returns the name
+    ADAM = "adam"
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+
+
 @pytest.mark.parametrize(
     ("parameter", "given", "own"),
     [
@@ -99,10 +109,13 @@ def test_text_is_read_as_the_parameters_kind(given: object, name: str, value: ob
         (ChoiceParameter("p", (1, 0)), True, 1),
         (ChoiceParameter("p", (1, 0)), "True", 1),
         (ChoiceParameter("p", (0.5, 1.0)), 1, 1.0),
+        (ChoiceParameter("p", ("adam", "sgd")), Word.ADAM, "adam"),
         (BooleanParameter("p"), 1, True),
         (BooleanParameter("p"), "1.0", True),
         (IntParameter("p", 1, 9), 1.0, 1),
+        (IntParameter("p", 1, 9), Whole.ONE, 1),
         (FloatParameter("p", 0, 1), -0.0, 0.0),
+        (FloatParameter("p", 0, 1), Whole.ONE, 1.0),
         (FixedParameter("p", 3), 3.0, 3),
     ],
 )

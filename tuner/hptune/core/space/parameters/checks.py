@@ -34,9 +34,22 @@ def set_default(parameter: Any, default: ParamValue) -> None:
 
 
 def plain(value: object) -> object:
-    """Return a numpy scalar as a Python scalar; any other value itself."""
+    """Return a NumPy scalar, or a member of an enum of texts or numbers, as Python's own value.
+
+    Any other value is returned itself.
+    """
     kind = getattr(sys.modules.get("numpy"), "generic", ())  # without NumPy, there are none
-    return value.item() if isinstance(value, kind) else value
+    match value.item() if isinstance(value, kind) else value:
+        case bool() as truth:
+            return truth
+        case str() as text:
+            return str.__str__(text)  # `str(text)` may be its name
+        case int() as whole:
+            return int.__int__(whole)
+        case float() as number:
+            return float.__float__(number)
+        case other:
+            return other
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
