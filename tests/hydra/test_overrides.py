@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from hptune.core.trial import Direction
 from hptune.errors import SpaceError
 from hptune.hydra.overrides import declare, split, value_in
 from hptune.training.hyperparameters import HyperParameters
@@ -77,6 +78,7 @@ def test_a_sweep_is_the_declaration(line: str, same: Any) -> None:
         ("x=8,16", 16, 16),
         ("x=8,16", 32, 8),
         ("x=a,'b c'", "b c", "'b c'"),
+        ("x=MIN,MAX", Direction.MAX, "MAX"),
         ("x=1,null", None, "null"),
         ("x=[1],[2,3]", OmegaConf.create([2, 3]), "[2,3]"),
     ],

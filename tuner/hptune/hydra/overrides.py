@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -97,5 +98,6 @@ def _declare_choice(hp: HyperParameters, override: Override, own: Any) -> None:
     is_numeric = len({*map(type, listed)}) == 1 and all(map(is_number, listed))
     choices = listed if is_numeric else list(override.sweep_string_iterator())
     plain = [each.text if isinstance(each, QuotedString) else each for each in listed]
+    own = own.name if isinstance(own, Enum) else own  # by which Hydra chooses a member
     default = choices[plain.index(own)] if own in plain else None
     hp.Choice(override.get_key_element(), choices, default=default)
