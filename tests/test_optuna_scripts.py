@@ -111,6 +111,26 @@ def test_an_enqueued_value_that_does_not_fit_is_not_tried(is_known: bool) -> Non
     assert tried["n"] == 2
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("point", [{"kind": "svm", "k": 160}, {"kind": "knn", "k": 3}])
+def test_an_enqueued_value_is_of_the_declaration_that_is_active(point: dict[str, Any]) -> None:
+    def space(hp: hptune.HyperParameters) -> None:
+        hp.Choice("kind", ["svm", "knn"])
+        for kind, low, high in (("svm", 100, 200), ("knn", 1, 9)):
+            with hp.conditional_scope("kind", [kind]):
+                hp.Int("k", low, high)
+
+    hptune.open_study("two.studies/a", space, "value:min", trials=1).ask().tell(value=1.0)
+    study = hptune.optuna.load_study(study_name="a", storage="sqlite:///two.db")
+    study.enqueue_trial(point)
+    trial = study.ask()
+    assert trial.asked.params == point
+    study.tell(trial, 1.0)
+    study.enqueue_trial({**point, "k": 50})
+    with pytest.warns(UserWarning, match="k is 50; allowed is .* The study suggests another"):
+        assert study.ask().asked.params["kind"] == point["kind"]
+
+
 def test_a_choice_may_be_infinite() -> None:
     study = hptune.optuna.create_study()
     study.optimize(lambda trial: trial.suggest_categorical("most", [1.0, math.inf, None]) or 0, 3)
