@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -108,6 +109,32 @@ def test_an_enqueued_value_that_does_not_fit_is_not_tried(is_known: bool) -> Non
     tried = study.trials[int(is_known)].params
     assert abs(tried["x"]) <= 10
     assert tried["n"] == 2
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("point", [{"kind": "svm", "k": 160}, {"kind": "knn", "k": 3}])
+def test_an_enqueued_value_is_of_the_declaration_that_is_active(point: dict[str, Any]) -> None:
+    def space(hp: hptune.HyperParameters) -> None:
+        hp.Choice("kind", ["svm", "knn"])
+        for kind, low, high in (("svm", 100, 200), ("knn", 1, 9)):
+            with hp.conditional_scope("kind", [kind]):
+                hp.Int("k", low, high)
+
+    hptune.open_study("two.studies/a", space, "value:min", trials=1).ask().tell(value=1.0)
+    study = hptune.optuna.load_study(study_name="a", storage="sqlite:///two.db")
+    study.enqueue_trial(point)
+    trial = study.ask()
+    assert trial.asked.params == point
+    study.tell(trial, 1.0)
+    study.enqueue_trial({**point, "k": 50})
+    with pytest.warns(UserWarning, match="k is 50; allowed is .* The study suggests another"):
+        assert study.ask().asked.params["kind"] == point["kind"]
+
+
+def test_a_choice_may_be_infinite() -> None:
+    study = hptune.optuna.create_study()
+    study.optimize(lambda trial: trial.suggest_categorical("most", [1.0, math.inf, None]) or 0, 3)
+    assert {trial.params["most"] for trial in study.trials} == {1.0, math.inf, None}
 
 
 def test_a_step_is_not_negative() -> None:
@@ -326,6 +353,25 @@ def test_trials_of_other_programs_have_parameters() -> None:
     study = hptune.optuna.load_study(study_name="a", storage="sqlite:///one.db")
     assert study.best_params == dict(asked.params)
     assert "log=True" in repr(study.trials[0].distributions["lr"])
+
+
+def test_optuna_takes_the_trials_of_any_space() -> None:
+    def space(hp: hptune.HyperParameters) -> None:
+        hp.Choice("kind", ["svm", "knn", None])
+        with hp.conditional_scope("kind", ["svm"]):
+            hp.Float("c", 0.1, 10, sampling="log")
+        with hp.conditional_scope("kind", ["knn"]):
+            hp.Choice("c", ["x", "y"])
+        hp.Float("mirrored", 0.001, 1, step=10, sampling="reverse_log")
+        hp.Int("default", 1, 10, step=4, default=3)
+
+    other = hptune.open_study("any.studies/a", space, "value:min", trials=9, search="random")
+    for trial in other.trials_to_run():
+        trial.tell(value=1.0)
+    study = hptune.optuna.load_study(study_name="a", storage="sqlite:///any.db")
+    again = optuna.create_study()
+    again.add_trials(study.trials)  # Optuna checks them
+    assert [each.params for each in again.trials] == [dict(each.params) for each in other.trials]
 
 
 def test_an_attribute_that_is_set_after_the_end_is_read() -> None:

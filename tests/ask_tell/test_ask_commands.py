@@ -60,7 +60,7 @@ def test_a_study_by_commands_alone(cli: InProcess, study: Study) -> None:
     assert cli("tell", "s", "1").out.startswith("trial 1: pruned 0.9")
     assert json.loads(cli("tell", "s", "0", "loss=0.3", "--json").out)["value"] == 0.3
     assert cli("tell", "s", "2", "--release").out.startswith("trial 2: waiting")
-    assert cli("ask", "s").out.startswith("2.1 ")
+    assert cli("ask", "s").out == f"2.1 x={study.trials[2].params['x']!r}\n"  # every digit
     assert (
         cli("tell", "s", "2.1", "--failed", "out of luck").out == "trial 2: failed (out of luck)\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from pathlib import Path
 
@@ -55,6 +56,45 @@ def test_all_forms_of_a_space_are_equal(tmp_path: Path, form: str) -> None:
         "function": declared,
     }[form]
     assert hptune.open_study(tmp_path / "study", space, "loss:min").space == wanted
+
+
+class Word(enum.StrEnum):
+    ADAM = "adam"
+    SGD = "sgd"
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+@pytest.mark.parametrize("kind", [Word, Whole])
+def test_the_members_of_an_enum_are_its_values(path: Path, kind: type[enum.Enum]) -> None:
+    study = hptune.open_study(path, lambda hp: hp.Choice("p", [*kind]), "loss:min", trials=2)
+    assert {repr(study.ask()["p"]) for _ in kind} == {repr(each.value) for each in kind}
+
+
+@pytest.mark.parametrize(
+    ("choices", "active_for"),
+    [
+        (["a", "b", None], ["a", None]),
+        ([1, 2, None], [1, None]),
+        ([None, "a", "b"], [None, "a"]),
+        ([*Word], [Word.SGD]),
+        ([True, False], [True]),
+    ],
+)
+def test_a_condition_holds_for_each_of_its_values(
+    path: Path, choices: list[object], active_for: list[object]
+) -> None:
+    def space(hp: hptune.HyperParameters) -> None:
+        hp.Choice("p", choices)
+        with hp.conditional_scope("p", active_for):
+            hp.Boolean("q")
+
+    found = hptune.open_study(path, space, "loss:min").space.configurations()
+    assert found is not None
+    assert {each["p"] for each in found if "q" in each} == {*active_for}
 
 
 def test_a_space_grows_by_its_use(path: Path) -> None:

@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from hptune.config.reference import SWEEPER, resume_call
+from hptune.core.trial import Direction
 from hptune.errors import SpaceError
 from hptune.hydra.overrides import declare, split, value_in
 from hptune.training.hyperparameters import HyperParameters
@@ -47,6 +48,7 @@ def parsed(line: str) -> Override:
         ("x=tag(log, choice(1, 2))", lambda hp: hp.Choice("x", [1, 2])),
         ("x=1,0.5", lambda hp: hp.Choice("x", ["1", "0.5"])),
         ("x=null,3", lambda hp: hp.Choice("x", ["null", "3"])),
+        ("x=0.5,inf", lambda hp: hp.Choice("x", ["0.5", "inf"])),
         ("x=true,false", lambda hp: hp.Choice("x", ["True", "False"])),
         ("x=adam,sgd", lambda hp: hp.Choice("x", ["adam", "sgd"])),
         ("x='a b',c", lambda hp: hp.Choice("x", ["'a b'", "c"])),
@@ -78,6 +80,7 @@ def test_a_sweep_is_the_declaration(line: str, same: Any) -> None:
         ("x=8,16", 16, 16),
         ("x=8,16", 32, 8),
         ("x=a,'b c'", "b c", "'b c'"),
+        ("x=MIN,MAX", Direction.MAX, "MAX"),
         ("x=1,null", None, "null"),
         ("x=[1],[2,3]", OmegaConf.create([2, 3]), "[2,3]"),
     ],

@@ -252,6 +252,11 @@ def assignments(params: Params) -> list[str]:
     return [f"{clean(name)}={param(value)}" for name, value in params.items()]
 
 
+def exact_assignments(params: Params) -> list[str]:
+    """Return the same with every digit."""
+    return [f"{clean(name)}={value}" for name, value in exact_params(params).items()]
+
+
 def amount(value: float) -> str:
     """Return an amount with three digits at least, such as milliseconds or core hours.
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,14 @@ from hptune.core.space.space import (
     FixedParameter,
     FloatParameter,
     IntParameter,
+    Parameter,
     Scale,
     SearchSpace,
 )
+from hptune.core.trial import ParamValue, Trial, TrialState
 from hptune.errors import UsageError
+from hptune.samplers.common.encoding import Encoding
+from hptune.samplers.random_search import RandomSampler
 from hptune.testing.spaces import NESTED, SPACES
 
 SPACE = SearchSpace(
@@ -86,6 +92,58 @@ def test_text_is_read_as_the_parameters_kind(given: object, name: str, value: ob
     assert (type(found), found) == (type(value), value)
 
 
+class Word(str, enum.Enum):  # noqa: UP042 - of which `str` returns the name
+    ADAM = "adam"
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "own"),
+    [
+        (ChoiceParameter("p", (16, 32)), 16.0, 16),
+        (ChoiceParameter("p", (16, 32)), "16.0", 16),
+        (ChoiceParameter("p", (None, 16)), np.float64(16), 16),
+        (ChoiceParameter("p", (1, 0)), True, 1),
+        (ChoiceParameter("p", (1, 0)), "True", 1),
+        (ChoiceParameter("p", (0.5, 1.0)), 1, 1.0),
+        (ChoiceParameter("p", ("adam", "sgd")), Word.ADAM, "adam"),
+        (BooleanParameter("p"), 1, True),
+        (BooleanParameter("p"), "1.0", True),
+        (IntParameter("p", 1, 9), 1.0, 1),
+        (IntParameter("p", 1, 9), Whole.ONE, 1),
+        (FloatParameter("p", 0, 1), -0.0, 0.0),
+        (FloatParameter("p", 0, 1), Whole.ONE, 1.0),
+        (FixedParameter("p", 3), 3.0, 3),
+    ],
+)
+def test_an_equal_value_of_another_type_becomes_the_parameters_own(
+    parameter: Parameter, given: object, own: ParamValue
+) -> None:
+    found = completed(SearchSpace((parameter,)), {"p": given})
+    assert repr(found) == repr({"p": own})
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (ChoiceParameter("p", (True, False)), ChoiceParameter("p", (1, 0))),
+        (ChoiceParameter("p", (1, 0)), BooleanParameter("p")),
+        (FloatParameter("p", 1, 2, step=1), IntParameter("p", 1, 2)),
+        (FloatParameter("p", 1, 2, step=1), ChoiceParameter("p", (1, 2))),
+        (IntParameter("p", 1, 2), FloatParameter("p", 1, 2, step=1)),
+    ],
+)
+def test_a_changed_kind_keeps_what_was_tried_and_learned(before: Parameter, now: Parameter) -> None:
+    sampler, encoding = RandomSampler(SearchSpace((now,)), 0), Encoding(SearchSpace((now,)))
+    for number, value in enumerate(before.values or ()):
+        sampler.tell(Trial(number, {"p": value}, "random", TrialState.COMPLETE, value=0.0))
+        assert encoding.encode({"p": value}) is not None
+    assert sampler.ask([2]) == []
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -93,6 +151,7 @@ def test_text_is_read_as_the_parameters_kind(given: object, name: str, value: ob
         ({"lr": "fast"}, "lr is 'fast'; it must be a finite number"),
         ({"lr": "nan"}, "lr is nan; it must be a finite number"),
         ({"units": "65"}, "units is 65, which lies between two steps; the nearest step is 64"),
+        ({"units": 65.0}, "units is 65, which lies between two steps; the nearest step is 64"),
         ({"units": "6.5"}, "units is 6.5; it must be a whole number"),
         ({"word": "gelu"}, "word is 'gelu'; allowed are 'relu', 'tanh', '1', 'True', ' selu '"),
         ({"number": "3"}, "number is '3'; allowed are 0.5, 1.0, 2.0"),

@@ -150,6 +150,15 @@ def test_values_and_names_that_are_hard_to_export_come_back(tool: str, tmp_path:
     assert [each.params for each in back] == [each.params for each in trials]
 
 
+def test_a_data_frame_writes_whole_choices_as_floats_and_ones_own_prefix(tmp_path: Path) -> None:
+    names = ("config/units", "units", "norm")
+    choices: tuple[tuple[int, ...], ...] = ((16, 32), (16, 32), (1, 0))
+    space = SearchSpace(tuple(map(ChoiceParameter, names, choices)))
+    text = "config/units,units,norm,val_loss\n16.0,32.0,True,0.3\n"
+    earlier = learned(str(written(tmp_path / "past.csv", text)), GOALS, space).study
+    assert repr(earlier.within(space)[0].params) == "{'config/units': 16, 'units': 32, 'norm': 1}"
+
+
 def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
     record = {f"config/{name}": value for name, value in PLAIN.items()} | {"val_loss": 0.3}
     lines = written(tmp_path / "ray.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}\n")

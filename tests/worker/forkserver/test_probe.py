@@ -196,6 +196,28 @@ def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
     assert found.is_complete
 
 
+def test_members_of_an_enum_are_read_without_their_class(probe: Any) -> None:
+    found = probe("""
+        import enum
+
+        class Word(enum.StrEnum):
+            ADAM, LOSS = "adam", "loss"
+
+        class Whole(enum.IntEnum):
+            ONE = 1
+
+        OBJECTIVE, EPOCHS = Word.LOSS, Whole.ONE
+
+        def objective(hp, trial):
+            with hp.conditional_scope(hp.Choice("p", [Word.ADAM]) and "p", [Word.ADAM]):
+                hp.Fixed("q", Whole.ONE)
+            trial.report(1, loss=0.5)
+    """)
+    space = [(each.name, each.values) for each in SearchSpace.from_json(found.space)]
+    assert repr(space) == "[('p', ('adam',)), ('q', (1,))]"
+    assert repr(dict(found.constants)) == "{'OBJECTIVE': 'loss', 'EPOCHS': 1}"
+
+
 def test_the_branches_of_choices_with_none_are_opened(probe: Any) -> None:
     found = probe("""
     def objective(hp, trial):

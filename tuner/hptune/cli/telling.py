@@ -70,7 +70,7 @@ def ask(directory: Path, count: int, lease_seconds: float, *, as_json: bool) -> 
     The exit code is 1 if there is no trial: with --json, "over" says whether there will be none.
     """
     from ..ask_tell.trial import asked_trials
-    from ..text import assignments
+    from ..text import exact_assignments
 
     try:
         found = asked_trials(_session(directory), count, lease_seconds=lease_seconds)
@@ -82,7 +82,7 @@ def ask(directory: Path, count: int, lease_seconds: float, *, as_json: bool) -> 
         raise
     for trial in found:
         if not as_json:
-            echo(" ".join((str(trial.attempt), *assignments(trial.params))))
+            echo(" ".join((str(trial.attempt), *exact_assignments(trial.params))))
             continue
         shown = {
             "trial": trial.number,

@@ -6,7 +6,7 @@ Applications that report their epochs import `report` from here, which does not 
 
 Offers: `report`, `lightning_callback`, `sweep.sweep`.
 
-May import: `errors`, `config`, `files`, `study`, `training`, `tuner`.
+May import: `errors`, `core`, `config`, `files`, `study`, `training`, `tuner`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -16,6 +17,7 @@ from hydra.core.override_parser.types import (
 )
 from omegaconf import DictConfig, OmegaConf
 
+from ..core.space.parameters.checks import is_number
 from ..errors import SpaceError
 from ..training.hyperparameters import HyperParameters
 
@@ -93,8 +95,9 @@ def _declare_choice(hp: HyperParameters, override: Override, own: Any) -> None:
     if isinstance(sweep, ChoiceSweep | RangeSweep):
         sweep.shuffle = False  # a study that is resumed has the same space
     listed: list[Any] = list(override.sweep_iterator())
-    is_numeric = {type(each) for each in listed} in ({int}, {float})
+    is_numeric = len({*map(type, listed)}) == 1 and all(map(is_number, listed))
     choices = listed if is_numeric else list(override.sweep_string_iterator())
     plain = [each.text if isinstance(each, QuotedString) else each for each in listed]
+    own = own.name if isinstance(own, Enum) else own  # by which Hydra chooses a member
     default = choices[plain.index(own)] if own in plain else None
     hp.Choice(override.get_key_element(), choices, default=default)

@@ -6,16 +6,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from ..ask_tell.spaces import Choice, Float, Int
-from ..core.space.parameters import FixedParameter, FloatParameter, IntParameter, Parameter, Scale
-from ..core.space.parameters.checks import plain
+from ..core.space.parameters import Parameter
+from ..core.space.parameters.checks import is_number, plain
 from ..user_code.space_tables import Declaration
 
 
@@ -41,8 +36,6 @@ class Declared(NamedTuple):
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution) and value in distribution.choices:
             return self._choices[distribution.choices.index(value)]
-        if isinstance(distribution, IntDistribution) and isinstance(value, float):
-            return int(value) if value.is_integer() else value  # as of a data frame
         return value
 
     @property
@@ -72,32 +65,17 @@ def enqueued(
     if (name := parameter.name) not in given:
         return {}
     value: Any = plain(given[name] if declared is None else declared.stored(given[name]))
+    value = parameter.canonical(value)
     if fault := parameter.explain(value):
         warnings.warn(f"{fault}. The study suggests another value", stacklevel=2)
         return {}
-    return {name: parameter.canonical(value)}
-
-
-def searched(parameter: Parameter) -> Declared:
-    """Return what a hyperparameter is that no script of Optuna has declared."""
-    distribution: BaseDistribution
-    match parameter:
-        case FloatParameter(low=low, high=high, step=step, scale=scale):
-            is_log = scale is Scale.LOG
-            distribution = FloatDistribution(low, high, is_log, None if is_log else step)
-        case IntParameter(low=low, high=high, step=step, scale=scale):
-            is_log = scale is Scale.LOG
-            distribution = IntDistribution(low, high, is_log, 1 if is_log else step or 1)
-        case FixedParameter(value=value):
-            distribution = CategoricalDistribution([value])
-        case _:
-            distribution = CategoricalDistribution(parameter.values)
-    return declared(distribution)
+    return {name: value}
 
 
 def _stored_choices(distribution: CategoricalDistribution) -> list[Any]:
-    """Return choices as the study has them: those of no or of several types are texts."""
-    kinds = {type(choice) for choice in distribution.choices if choice is not None}
-    if len(kinds) == 1 and kinds <= {str, int, float}:
+    """Return choices as the study has them: texts, unless all are texts, or numbers of one type."""
+    kinds = {type(each) for each in distribution.choices if each is not None}
+    is_plain = all(isinstance(each, str | None) or is_number(each) for each in distribution.choices)
+    if len(kinds) == 1 and is_plain:
         return [*distribution.choices]
     return [*map(repr, distribution.choices)]

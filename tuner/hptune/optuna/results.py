@@ -19,15 +19,21 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ..core.goals import Goals
-from ..core.space.space import SearchSpace
-from ..core.trial import Trial
+from ..core.space.space import Parameter, SearchSpace
+from ..core.trial import ParamValue, Trial
 from ..core.trial import TrialState as State
 from ..files.access import atomic_write
 from ..files.ownership import check_loadable
-from ..samplers.adapters.optuna import quiet
+from ..samplers.adapters.optuna import (
+    contains,
+    distribution_of,
+    distribution_of_values,
+    quiet,
+    without_missed_step,
+)
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
-from .distributions import Declared, searched
+from .distributions import Declared
 
 VALUE = "value"
 """The metric of a study with one objective."""
@@ -119,9 +125,13 @@ class Results(InMemoryStorage):
 
     def _frozen(self, trial: Trial, now: LedgerReader) -> FrozenTrial:
         known = {name: each for name in trial.used if (each := self.declared(name))}
-        if undeclared := trial.used.keys() - known.keys():
+        params = {**trial.used} | {n: d.suggested(trial.params[n]) for n, d in known.items()}
+        distributions = {name: each.distribution for name, each in known.items()}
+        if others := [name for name in trial.used if name not in known]:
             space = SearchSpace.from_json(now.facts()["space"])
-            known |= {each.name: searched(each) for each in space if each.name in undeclared}
+            active = {each.name: each for each in space.active(trial.params)}
+            with quiet(optuna):
+                distributions |= {n: _distribution(active.get(n), params[n]) for n in others}
         state = _STATES.get(trial.state) or TrialState[trial.state.name]
         attempts = now.attempts(trial.number)
         started = [each.started_at or each.placed_at for each in attempts]
@@ -135,12 +145,21 @@ class Results(InMemoryStorage):
             values=[*self._goals.judged(trial).values] or None,
             datetime_start=datetime.fromtimestamp(started[0]) if started else None,
             datetime_complete=datetime.fromtimestamp(ended[-1]) if ended else None,
-            params={name: each.suggested(trial.params[name]) for name, each in known.items()},
-            distributions={name: each.distribution for name, each in known.items()},
+            params=params,
+            distributions=distributions,
             user_attrs=_read(self.folder / str(trial.number)),
             system_attrs={},
             intermediate_values={each.step - 1: each.value for each in reports},
         )
+
+
+def _distribution(parameter: Parameter | None, value: ParamValue) -> Any:
+    """Return what no script of Optuna has declared; None for what is not in the space any more."""
+    if parameter is not None:
+        found = without_missed_step(distribution_of(optuna, parameter), value)
+        if contains(found, value):
+            return found
+    return distribution_of_values(optuna, [value])
 
 
 def _write(folder: Path, name: str, value: Any) -> None:

@@ -24,6 +24,7 @@ from ..ask_tell.study import enlarge, open_study
 from ..ask_tell.trial import AskedTrial
 from ..core.attempt import Cause, Ending
 from ..core.messages import FinishReason
+from ..core.space.parameters import Parameter
 from ..core.trial import TrialState as State
 from ..errors import NoTrialError, StudyOverError, TrialOverError, UsageError
 from ..storage.directory import StudyDirectory
@@ -169,13 +170,15 @@ class Study(optuna.study.Study):
             more: How many trials the study is enlarged by if it has no more.
         """
         study, params = self.hptune_study, self.enqueued[0] if self.enqueued else {}
-        point: dict[str, Any] = {}
-        for each in study.space if params else ():
-            point |= enqueued(each, self.results.declared(each.name), params)
-        if point:  # as in Optuna, the rest is drawn
-            begun = self._last.number if self._last else 0
-            draw = random.Random(f"{begun} {point}").random  # noqa: S311 - of the point
-            whole = study.space.configure(lambda new: point.get(new.name, new.from_unit(draw())))
+        begun, point = self._last.number if self._last else 0, dict[str, Any]()
+        draw = random.Random(f"{begun} {params}").random  # noqa: S311 - of the point
+
+        def value_of(active: Parameter) -> Any:
+            point.update(enqueued(active, self.results.declared(active.name), params))
+            return point.get(active.name, active.from_unit(draw()))  # as in Optuna
+
+        whole = study.space.configure(value_of) if params else {}
+        if point:
             enlarge(study.session, 1, [whole])
         for _ in range(2):
             try:

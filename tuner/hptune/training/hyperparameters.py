@@ -438,11 +438,10 @@ def _valid(kind: Callable[..., _Made], **fields: Any) -> _Made:
 
 def _of_one_type(values: Any) -> tuple[Any, ...]:
     """Return the values of a condition as KerasTuner reads them: with the type of the first."""
-    several = tuple(values) if isinstance(values, list | tuple) else (values,)
-    for kind in (str, bool, int):
-        if several and isinstance(several[0], kind):
-            return several if kind is bool else tuple(map(kind, several))
-    return several
+    several: list[Any] = [*map(plain, values if isinstance(values, list | tuple) else [values])]
+    kind: Any = next((type(each) for each in several if each is not None), None)
+    is_one = kind in (str, int)  # 1 equals True
+    return tuple(kind(each) if is_one and each is not None else each for each in several)
 
 
 def make_hyperparameters(

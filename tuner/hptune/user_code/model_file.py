@@ -21,6 +21,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..core.goals import objective_texts
+from ..core.space.parameters.checks import plain
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..files.access import exists
@@ -328,7 +329,7 @@ def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
             f"DIRECTION is {names['DIRECTION']!r}, but OBJECTIVE says which values are better; "
             "write for example OBJECTIVE = 'value:max', and leave DIRECTION out"
         )
-    constants = {name: names[name] for name in CONSTANTS if name in names}
+    constants = {name: plain(names[name]) for name in CONSTANTS if name in names}
     if "OBJECTIVE" in constants:
         constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
     declared = read_hyperparameters(names.get("HYPERPARAMETERS"), given_to="HYPERPARAMETERS")

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ...errors import UsageError
 from ..trial import Params, ParamValue, Trial, TrialState
-from .parameters import BooleanParameter, ChoiceParameter, FixedParameter, IntParameter, Parameter
+from .parameters import BooleanParameter, ChoiceParameter, FixedParameter, Parameter
 from .parameters.checks import plain
 from .space import SearchSpace
 
@@ -54,13 +54,13 @@ def _read(parameter: Parameter, given: object) -> ParamValue:
     value = plain(given)
     if isinstance(value, str):
         value = parameter.read(value)
-    if isinstance(parameter, IntParameter) and isinstance(value, float) and value.is_integer():
-        value = int(value)  # as of a data frame
     if not isinstance(value, bool | int | float | str | None):
         raise UsageError(f"{parameter.name} is {given!r}; it must be {parameter.bounds}")
-    if fault := parameter.explain(value):
-        raise UsageError(fault)
-    return parameter.canonical(value)
+    own = parameter.canonical(value)
+    if parameter.explain(own):
+        # A Float makes 2.0 of 2, which nobody gave.
+        raise UsageError(parameter.explain(own if isinstance(own, int) else value))
+    return own
 
 
 def completed_points(points: Sequence[Mapping[str, object]], space: SearchSpace) -> list[Params]:

@@ -162,14 +162,18 @@ class SearchSpace:
     def key(self, params: Params) -> Hashable:
         """Return a key that is equal for equal configurations only.
 
-        Floats are compared by all digits. 1, 1.0 and True differ, except that 1 is 1.0 for a Float.
-        Configurations outside the space have keys too.
+        Floats are compared by all digits. 1, 1.0 and True differ, except where `canonical` makes
+        one of another. Configurations outside the space have keys too.
         """
-        canonical = dict(params)
+        return repr(sorted(self.canonical(params).items(), key=lambda item: item[0]))
+
+    def canonical(self, params: Params) -> dict[str, ParamValue]:
+        """Return a configuration with values of its parameters' own types where they are equal."""
+        found = dict(params)
         for parameter in self.active(params):
-            if parameter.name in canonical:
-                canonical[parameter.name] = parameter.canonical(canonical[parameter.name])
-        return repr(sorted(canonical.items(), key=lambda item: item[0]))
+            if parameter.name in found:
+                found[parameter.name] = parameter.canonical(found[parameter.name])
+        return found
 
     def configure(self, value_of: Callable[[Parameter], ParamValue]) -> dict[str, ParamValue]:
         """Return the configuration in which each active parameter has the value returned for it."""

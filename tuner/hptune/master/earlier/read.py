@@ -143,7 +143,7 @@ def _value(given: ParamValue, candidates: Sequence[Parameter]) -> ParamValue:
 
 
 def _allows(candidates: Sequence[Parameter], value: ParamValue) -> bool:
-    return not candidates or any(not each.explain(value) for each in candidates)
+    return not candidates or any(not each.explain(each.canonical(value)) for each in candidates)
 
 
 def _note(

@@ -112,7 +112,8 @@ def _columns(
 ) -> dict[str, str]:
     """Return the column of each wanted name: the one that has a prefix, or else that name."""
     ordered = sorted(names, key=lambda name: name.startswith(prefixes))
-    return {bare: name for name in ordered if (bare := _bare(name, prefixes)) in wanted}
+    bare = {name: name if name in wanted else _bare(name, prefixes) for name in ordered}
+    return {short: name for name, short in bare.items() if short in wanted}
 
 
 def _bare(name: str, prefixes: Sequence[str]) -> str:

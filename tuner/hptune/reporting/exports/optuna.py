@@ -12,28 +12,22 @@ from typing import Any
 
 from ... import text
 from ...core.space.parameters import label
-from ...core.space.parameters.checks import is_number
-from ...core.space.space import (
-    BooleanParameter,
-    ChoiceParameter,
-    FixedParameter,
-    FloatParameter,
-    IntParameter,
-    Parameter,
-    Scale,
-    SearchSpace,
-)
+from ...core.space.space import Parameter, SearchSpace
 from ...core.trial import ParamValue, Trial, TrialState
-from ...samplers.adapters.optuna import OUTSIDE, quiet
+from ...samplers.adapters.optuna import (
+    OUTSIDE,
+    contains,
+    distribution_of,
+    distribution_of_values,
+    quiet,
+    without_missed_step,
+)
 from ..sqlite_files import open_storage, sqlite_url
 from .source import ExportedStudy, Written
 
 _IDENTITY = "hptune study"
 _DIGEST = "hptune digest"
 """User attributes by which an export is recognised, and whether the study has changed since."""
-
-_ROUNDING = 1e-8
-"""Part of a step by which Optuna lets a value differ from a multiple of it."""
 
 
 def write(study: ExportedStudy, place: str) -> Written:
@@ -178,12 +172,11 @@ class _Columns:
 
     def __init__(self, optuna: Any, space: SearchSpace, trials: Sequence[Trial]) -> None:
         self._space = space
-        self._kinds = optuna.distributions
         self.distributions: dict[str, Any] = {}
         self._names: dict[Parameter, str] = {}
         for parameter in space:
-            found = self._distribution(parameter)
-            alike = [self._distribution(each) for each in space if each.name == parameter.name]
+            found = distribution_of(optuna, parameter)
+            alike = [distribution_of(optuna, each) for each in space if each.name == parameter.name]
             name = parameter.name if all(each == found for each in alike) else label(parameter)
             self._names[parameter] = name
             self.distributions[name] = found
@@ -195,7 +188,7 @@ class _Columns:
                 if name not in self.distributions:
                     outside.setdefault(name, []).append(value)
         for name, values in outside.items():
-            self.distributions[name] = self._of_values(values)
+            self.distributions[name] = distribution_of_values(optuna, values)
 
     def params(self, trial: Trial) -> Mapping[str, ParamValue]:
         """Return the values of a trial, by the names in the Optuna study."""
@@ -203,51 +196,11 @@ class _Columns:
         found = {}
         for name, value in trial.used.items():
             known = self._names[active[name]] if name in active else ""
-            fits = known and _contains(self.distributions[known], value)
+            fits = known and contains(self.distributions[known], value)
             found[known if fits else f"{name}{OUTSIDE}"] = value
         return found
 
     def _drop_missed_steps(self, trial: Trial) -> None:
-        """Drop the step of a range if the trial's value lies between two, as a default may."""
         for parameter in self._space.active(trial.params):
             name, value = self._names[parameter], trial.params.get(parameter.name)
-            exact = self.distributions[name]
-            if isinstance(parameter, FloatParameter | IntParameter) and not _contains(exact, value):
-                stepless = type(exact)(exact.low, exact.high, log=exact.log)
-                if _contains(stepless, value):
-                    self.distributions[name] = stepless
-
-    def _distribution(self, parameter: Parameter) -> Any:
-        match parameter:
-            case FixedParameter():
-                return self._kinds.CategoricalDistribution([parameter.value])
-            case BooleanParameter() | ChoiceParameter():
-                return self._kinds.CategoricalDistribution(parameter.values)
-            case FloatParameter(low=low, high=high, scale=scale, step=step):
-                is_stepped = step is not None and scale is Scale.LINEAR
-                return self._kinds.FloatDistribution(
-                    low, high, log=scale is Scale.LOG, step=step if is_stepped else None
-                )
-            case IntParameter(low=low, high=high, scale=scale, step=step):
-                is_stepped = step is not None and scale is Scale.LINEAR
-                return self._kinds.IntDistribution(
-                    low, high, log=scale is Scale.LOG, step=step if is_stepped else 1
-                )
-
-    def _of_values(self, values: Sequence[ParamValue]) -> Any:
-        numbers = [*filter(is_number, values)]
-        if len(numbers) < len(values):
-            return self._kinds.CategoricalDistribution([*dict.fromkeys(values)])
-        if all(isinstance(number, int) for number in numbers):
-            return self._kinds.IntDistribution(min(numbers), max(numbers))
-        return self._kinds.FloatDistribution(min(numbers), max(numbers))
-
-
-def _contains(distribution: Any, value: ParamValue) -> bool:
-    choices = getattr(distribution, "choices", None)
-    if choices is not None:
-        return value in choices
-    if not isinstance(value, int | float) or not distribution.low <= value <= distribution.high:
-        return False
-    steps = (value - distribution.low) / (distribution.step or 1.0)
-    return distribution.step is None or abs(steps - round(steps)) < _ROUNDING
+            self.distributions[name] = without_missed_step(self.distributions[name], value)

@@ -62,8 +62,7 @@ def _front_lines(view: StudyView, width: int | None) -> list[str]:
         lines += ["", f"trial {trial.number}  {values_text(view, trial)}"]
         lines += [f"  infeasible: {each}" for each in view.goals.broken(trial.metrics)]
         if trial.params:
-            values = text.exact_params(text.shown_params(trial))
-            words = " ".join(f"{text.clean(name)}={value}" for name, value in values.items())
+            words = " ".join(text.exact_assignments(text.shown_params(trial)))
             lines += indented(words, width=width)
         path_and_load = model_lines(view, trial)[:2]  # another way to load would be too wide
         lines += [f"  {line}" for line in path_and_load]

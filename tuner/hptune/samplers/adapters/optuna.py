@@ -18,7 +18,8 @@ import numpy as np
 from ...core.sampler import Sampler
 from ...core.seeds import generator
 from ...core.space.enumeration import is_open
-from ...core.space.space import SearchSpace
+from ...core.space.parameters.checks import is_number
+from ...core.space.space import FloatParameter, IntParameter, Parameter, Scale, SearchSpace
 from ...core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
 from ...errors import UsageError
 from ..common.encoding import Column, Encoding
@@ -37,6 +38,8 @@ _MULTI_OBJECTIVE = (
     *("TPESampler", "NSGAIISampler", "NSGAIIISampler", "GPSampler", "RandomSampler", "QMCSampler"),
 )
 """Samplers that accept several objectives."""
+_ROUNDING = 1e-8
+"""Part of a step by which Optuna lets a value differ from a multiple of it."""
 _CONSTRAINTS = "constraints"
 """Where Optuna keeps a trial's constraints, and here the violation for `_constraints_of`."""
 
@@ -320,6 +323,48 @@ def _random_states(thing: Any, seen: set[int]) -> Iterator[Any]:
     elif not inspect.isclass(thing):
         for each in getattr(thing, "__dict__", {}).values():
             yield from _random_states(each, seen)
+
+
+def distribution_of(optuna: Any, parameter: Parameter) -> Any:
+    """Return a parameter as a distribution of Optuna, which has no multiplying step."""
+    match parameter:
+        case FloatParameter(low=low, high=high, scale=scale, step=step):
+            step = step if scale is Scale.LINEAR else None
+            return optuna.distributions.FloatDistribution(low, high, scale is Scale.LOG, step)
+        case IntParameter(low=low, high=high, scale=scale, step=step):
+            step = step if scale is Scale.LINEAR and step else 1
+            return optuna.distributions.IntDistribution(low, high, scale is Scale.LOG, step)
+        case _:
+            return optuna.distributions.CategoricalDistribution(parameter.values)
+
+
+def distribution_of_values(optuna: Any, values: Sequence[ParamValue]) -> Any:
+    """Return a distribution that has these values."""
+    kinds, numbers = optuna.distributions, [*filter(is_number, values)]
+    if len(numbers) < len(values):
+        return kinds.CategoricalDistribution([*dict.fromkeys(values)])
+    if all(isinstance(number, int) for number in numbers):
+        return kinds.IntDistribution(min(numbers), max(numbers))
+    return kinds.FloatDistribution(min(numbers), max(numbers))
+
+
+def without_missed_step(exact: Any, value: ParamValue) -> Any:
+    """Return a distribution, without its step if the value lies between two, as a default may."""
+    if contains(exact, value) or hasattr(exact, "choices"):
+        return exact
+    stepless = type(exact)(exact.low, exact.high, log=exact.log)
+    return stepless if contains(stepless, value) else exact
+
+
+def contains(distribution: Any, value: ParamValue) -> bool:
+    """Return whether a distribution has a value."""
+    choices = getattr(distribution, "choices", None)
+    if choices is not None:
+        return value in choices
+    if not isinstance(value, int | float) or not distribution.low <= value <= distribution.high:
+        return False
+    steps = (value - distribution.low) / (distribution.step or 1.0)
+    return distribution.step is None or abs(steps - round(steps)) < _ROUNDING
 
 
 @contextlib.contextmanager

@@ -135,6 +135,7 @@ class Encoding:
         A missing parameter that would be active (the space has grown) becomes NaN like an
         inactive one, so that the trial still informs about the other parameters.
         """
+        params = self._space.canonical(params)  # the space may have changed
         row = np.full(len(self.columns), np.nan)
         chosen: dict[str, ParamValue] = {}
         for i, column in enumerate(self.columns):

@@ -56,7 +56,7 @@ class Untried:
         if key in self._tried:
             return
         self._tried.add(key)
-        if self._all is None or not self._space.contains(params):
+        if self._all is None or not self._space.contains(self._space.canonical(params)):
             return
         self._tried_inside += 1
         number = self._number_of.pop(key, None)

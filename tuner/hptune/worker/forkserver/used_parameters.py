@@ -47,7 +47,4 @@ def _plain_value(value: object) -> ParamValue:
     """Return the value that the user's code has set, in a form that any process can read."""
     value = plain(value)
     # A class of the user's own cannot be read elsewhere.
-    is_builtin = type(value).__module__ == "builtins"
-    if value is None or (is_builtin and isinstance(value, bool | int | float | str)):
-        return value
-    return str(value)
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -45,9 +45,8 @@ class _Listed(abc.ABC):
         return undo_prior(bucket_centre(found, len(self.values)), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """Return the equal value of the list, a float for an int; the value itself if none is."""
-        found = position(value, self.values)
-        return value if found is None else self.values[found]
+        """Return the equal value of the list, as 1 of True or 1.0; else the value itself."""
+        return self.values[self.values.index(value)] if value in self.values else value
 
     def read(self, text: str) -> ParamValue:
         """Return the value that the text stands for; the text itself if it stands for none."""

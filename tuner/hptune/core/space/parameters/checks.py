@@ -34,9 +34,22 @@ def set_default(parameter: Any, default: ParamValue) -> None:
 
 
 def plain(value: object) -> object:
-    """Return a numpy scalar as a Python scalar; any other value itself."""
+    """Return a NumPy scalar, or a member of an enum of texts or numbers, as Python's own value.
+
+    Any other value is returned itself.
+    """
     kind = getattr(sys.modules.get("numpy"), "generic", ())  # without NumPy, there are none
-    return value.item() if isinstance(value, kind) else value
+    match value.item() if isinstance(value, kind) else value:
+        case bool() as truth:
+            return truth
+        case str() as text:
+            return str.__str__(text)  # `str(text)` may be its name
+        case int() as whole:
+            return int.__int__(whole)
+        case float() as number:
+            return float.__float__(number)
+        case other:
+            return other
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -206,13 +219,11 @@ def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
 
     >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
     (0.5, '1', '2')
+    >>> value_in("16.0", (16, 32)), value_in("True", (0, 1))
+    (16, 1)
 
     A text that was read from a table has lost the spaces around it.
     """
     readings = [text, number_in(text), truth_in(text), None if text == "None" else text]
     readings += [each for each in values if str(each).strip() == text.strip() != ""]
-    for reading in readings:
-        found = position(reading, values)
-        if found is not None:
-            return values[found]
-    return text
+    return next((values[values.index(each)] for each in readings if each in values), text)

@@ -210,14 +210,12 @@ class IntParameter:
         return undo_prior(centre, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """Return the value itself."""
-        return value
+        """Return a whole number as an int, as of a data frame; any other value itself."""
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
     def read(self, text: str) -> ParamValue:
         """Return the number that the text stands for, an int if it is whole; else the text."""
-        number = number_in(text)
-        is_whole = isinstance(number, float) and number.is_integer()
-        return int(number) if is_whole else number
+        return self.canonical(number_in(text))
 
     def explain(self, value: ParamValue) -> str:
         """Return why the value is not allowed; empty if it is."""
