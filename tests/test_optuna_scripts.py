@@ -19,9 +19,12 @@ import hptune.optuna
 from hptune.ask_tell.session import Session
 from hptune.ask_tell.study import enlarge
 from hptune.core.attempt import ReportedValue
+from hptune.core.user_requests import UserAction
 from hptune.errors import UsageError
+from hptune.storage.asking import send
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
+from thread_masters import beside, until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:suggest_:FutureWarning"),
@@ -453,3 +456,17 @@ def test_a_study_of_another_metric_is_continued() -> None:
     assert first.intermediate_values == {0: 0.5}
     assert last.intermediate_values == {0: last.value}
     assert {each.metric for each in other.session.reader.reports(1)} == {"loss"}
+
+
+def test_a_stop_of_a_master_that_was_killed_ends_a_script() -> None:
+    study = hptune.optuna.create_study()
+    study.optimize(square, n_trials=1)
+    path = Path(study.hptune_study.directory)
+    hptune.open_study(path, trials=9)
+    with beside(path, workers=["w"]) as master:
+        until(lambda: master.executor.running)
+        master.executor.stop = lambda *_: None  # type: ignore[method-assign]  # it takes its time
+        send(StudyDirectory(path), UserAction.STOP, tool="a test")
+        until(lambda: master.snapshot and master.snapshot.stopping)
+    study.optimize(square, n_trials=1)
+    assert [trial.state for trial in study.trials].count(TrialState.COMPLETE) == 1

@@ -184,8 +184,8 @@ class Study(optuna.study.Study):
             try:
                 trial = RunningTrial(self, study.ask(), params)
             except NoTrialError as none:
-                finish = study.session.finish
-                if finish is not None and finish.finish_reason is not FinishReason.DONE:
+                finish, is_over = study.session.finish, isinstance(none, StudyOverError)
+                if is_over and not (finish and finish.finish_reason is FinishReason.DONE):
                     logger.info(none.message)
                     raise
                 tried = self._last.number if self._last else 0
