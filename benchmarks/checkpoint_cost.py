@@ -30,6 +30,8 @@ import numpy as np
 
 from hptune.core.attempt import AttemptId
 from hptune.core.goals import Goals
+from hptune.core.messages import Start
+from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal, Score
 from hptune.training.context import TrialContext
 from hptune.training.hyperparameters import make_hyperparameters
@@ -97,9 +99,7 @@ def train(
         resumption.Resumption.epoch_ends = epoch_ends  # type: ignore[method-assign]  # timed
         try:
             trial = TrialContext(
-                attempt=AttemptId(0, 0),
-                params=params,
-                seed=1,
+                Start(AttemptId(0, 0), params, Placement("worker", (0,)), 1),
                 directory=home,
                 goals=Goals((Goal("val_accuracy", Direction.MAX),)),
                 epochs=epochs,

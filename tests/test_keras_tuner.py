@@ -176,6 +176,7 @@ CALLS = """
         "sklearn": lambda: kt.SklearnTuner(None, Model()),
         "nothing": lambda: kt.RandomSearch(),
         "setting": lambda: kt.RandomSearch(Model(), prunner="asha"),
+        "argument": lambda: kt.RandomSearch(Model(), max_trial=3),
     }.items():
         try:
             call()
@@ -239,6 +240,10 @@ def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     assert "objective(hp, trial)" in said["sklearn"]
     assert "RandomSearch has no hypermodel" in said["nothing"]
     assert "no argument 'prunner'" in said["setting"]
+    assert (
+        said["argument"]
+        == "RandomSearchOracle has no argument 'max_trial'; did you mean max_trials?"
+    )
     assert all(same), same
     assert "hptune does not use beta" in warned
     advice = "build(tuner.get_best_hyperparameters(2)[1]).fit("
@@ -276,6 +281,7 @@ def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
     for more, words in (
         ("", "has ended without a search"),
         ("\n\nraise ValueError('mine')\n", "script.py: ValueError: mine"),
+        ("\n\nrun()\n", 'script.py", line 3, in run'),
     ):
         script.write_text(begin + more)
         ended = hptune.start("run", "script.py").wait()
@@ -287,6 +293,10 @@ def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
     assert failed.code == 1, "the search is over, so the script is not to blame as a whole"
     assert "script.py: ZeroDivisionError" in failed.err
     assert "print(1 / 0)" in failed.err
+    search, rest = "    tuner.search([1.0], verbose=0)\n    print(1 / 0)", "    tuner.reload()"
+    script.write_text(AFTER_SEARCH.replace(search, rest))
+    shown = hptune.start("run", "script.py").wait()
+    assert (shown.code, "Error" in shown.err) == (0, False), "it shows what was searched before"
     refused = hptune.start("run", "script.py", "--detach").wait()
     assert (refused.code, "--detach is given, but script.py" in refused.err) == (2, True)
 

@@ -42,10 +42,9 @@ HOPELESS = re.compile(
 )
 """Reasons of pending that never pass."""
 
-_HELD = "requeued held"
-"""In the reason of a job that Slurm could not start on a node, as the prolog failed there, and that
-it starts nowhere else until an administrator releases it."""
-
+_HELD = re.compile("requeued held|JobHoldMaxRequeue")
+"""Reasons of jobs that Slurm could not start on a node, as the prolog failed there, or on one node
+after the other, and that it starts nowhere else until an administrator releases them."""
 
 _NO_ANSWER = re.compile(
     r"unable to contact|timed out|connect|communication|zero bytes|standby|temporarily"
@@ -161,7 +160,7 @@ class Job:
     @property
     def is_held(self) -> bool:
         """Whether Slurm keeps it because it could not start it on a node."""
-        return self.state is JobState.PENDING and _HELD in self.reason
+        return self.state is JobState.PENDING and bool(_HELD.search(self.reason))
 
 
 def parse_squeue(text: str) -> tuple[Job, ...]:

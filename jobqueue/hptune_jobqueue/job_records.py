@@ -105,7 +105,8 @@ class JobRecord:
             is_idle: Whether no trial runs on its worker.
             now: The time.
         """
-        job, is_pending = self.job, self.job.state is JobState.PENDING
+        # One on which a trial runs does not wait, also if Slurm has not shown that yet.
+        job, is_pending = self.job, is_idle and self.job.state is JobState.PENDING
         left = None
         if job.ends_at is not None and not is_pending:
             # Short jobs are not replaced in their first half.

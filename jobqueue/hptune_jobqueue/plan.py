@@ -80,7 +80,8 @@ def plan(
     then new jobs that can hold it.
 
     - If there are more jobs than allowed, because Slurm requeued some, those that wait and those
-      without trials are cancelled, and of the others one is drained.
+      without trials are cancelled, and of the others one is drained. If there are more of a shape
+      than allowed, those are cancelled that wait or have no trials.
     - A job that is about to end does not count, so that its successor is submitted before its end.
     - New jobs go to the shape with the fewest pending jobs, so that a full partition does not hold
       up the study while another is empty.
@@ -157,6 +158,7 @@ class _Occupancy(Generic[Size]):
         self._waiting: Counter[str] = Counter()
         for job, share in self._there:
             if share.kind is not None:
+                share.is_closed |= 0 < (share.kind.max_jobs or 0) <= self._having[share.kind.shape]
                 self._having[share.kind.shape] += 1
                 self._waiting[share.kind.shape] += job.is_pending
         self._having.update(known[job.kind].shape for job in ending if job.kind in known)
@@ -238,7 +240,7 @@ class _Room(Generic[Size]):
     """The part of a job that is not assigned yet."""
 
     kind: KindCapacity[Size] | None
-    is_drained: bool = False
+    is_closed: bool = False
     left: float = 1.0
 
     @property
@@ -247,7 +249,7 @@ class _Room(Generic[Size]):
 
     def fit(self, size: Size) -> int:
         """Return how many such trials the whole job can hold."""
-        return 0 if self.kind is None or self.is_drained else self.kind.trials.get(size, 0)
+        return 0 if self.kind is None or self.is_closed else self.kind.trials.get(size, 0)
 
     def take(self, size: Size, trials: int) -> int:
         """Assign as many of these trials as fit; returns how many."""

@@ -96,9 +96,6 @@ _WITHOUT_EFFECT = ("log-directory", "extra", "job-extra", "env-extra", "header-s
 """Keys of dask-jobqueue's configuration that count beside what a job is made with; the last four
 are former names."""
 
-_PRINTED_BYTES = 2**30 / 100
-"""The precision of the memory limit in a script."""
-
 ON_ALL_NODES = (*WHOLE_NODE, "--wait=0", "--label")
 """Options of an srun whose tasks use the whole job."""
 
@@ -199,8 +196,7 @@ def _rendered(
             cores=worker.cpus,
             job_cpu=worker.cpus,
             processes=1,
-            # Rounded up to what dask-jobqueue prints, so that the last trial fits.
-            memory=f"{math.ceil(worker.for_trials_bytes / _PRINTED_BYTES) * _PRINTED_BYTES:.0f}B",
+            memory=f"{worker.for_trials_bytes}B",
             job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
             job_directives_skip=skipped,
             job_extra_directives=directives,
@@ -230,14 +226,19 @@ def _on_all_nodes(script: str, nodes: int, how: Sequence[str]) -> str:
 
 
 def job_class(target: str = "slurm:SLURMJob") -> Any:
-    """Return dask-jobqueue's class for jobs, MODULE:NAME; imported here because it loads Dask."""
+    """Return dask-jobqueue's class for jobs, MODULE:NAME; imported here because it loads Dask.
+
+    Its scripts have the memory in MiB, rounded up: in dask-jobqueue's own form, which may lack
+    5 GiB of a TiB, the last trial would not fit.
+    """
     before = signal.getsignal(signal.SIGINT)
     module, _, name = target.partition(":")
     found = getattr(importlib.import_module(f"dask_jobqueue.{module}"), name)
     # The import installs a handler on which Ctrl-C ends the process with exit status 0.
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
-    return found
+    memory = property(lambda job: f"{math.ceil(job.worker_memory / MEBIBYTE)}MiB")
+    return type(found.__name__, (found,), {"worker_process_memory": memory})
 
 
 def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -> str:

@@ -104,10 +104,10 @@ class WorkerShape:
     @property
     def for_trials_bytes(self) -> int:
         """The part of its memory that trials may hold."""
-        return _for_trials_bytes(self.memory_bytes)
+        return for_trials(self.memory_bytes)
 
 
-def _for_trials_bytes(memory_bytes: int) -> int:
+def for_trials(memory_bytes: int) -> int:
     """Return how much of a worker's memory trials may hold; a small worker needs less itself."""
     return max(memory_bytes - WORKER_MEMORY_BYTES, memory_bytes // 2)
 
@@ -128,7 +128,7 @@ def how_many_fit(node: NodeShape, need: Need) -> int:
     elif each:
         fit = min(fit, gpus // int(each))
     if need.memory_bytes:
-        fit = min(fit, _for_trials_bytes(node.memory_bytes) // need.memory_bytes)
+        fit = min(fit, for_trials(node.memory_bytes) // need.memory_bytes)
     return fit
 
 
@@ -149,7 +149,7 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     )
     fit = how_many_fit(limit, need)
     each = need.gpus_where(limit.gpu_count())
-    own_bytes = limit.memory_bytes - _for_trials_bytes(limit.memory_bytes)
+    own_bytes = limit.memory_bytes - for_trials(limit.memory_bytes)
     if not fit:
         raise ConfigError(
             f"a trial needs {_describe(need.cpus, each, need.memory_bytes)}, but a job in "

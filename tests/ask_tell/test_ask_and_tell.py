@@ -13,7 +13,7 @@ import pytest
 import hptune
 from asked_studies import SPACE, Clock, opened, states
 from commands import Commands
-from hptune.ask_tell import followed
+from hptune.ask_tell import followed, state
 from hptune.ask_tell.study import open_again
 from hptune.ask_tell.trial import AskedTrial
 from hptune.clusters.jobs import jobs_name
@@ -132,10 +132,26 @@ def test_a_failure_a_release_and_a_trial_that_is_given_again(path: Path) -> None
     study = opened(path)
     failed, released = study.ask(2)
     assert study.tell(failed, failed="diverged").reason == "diverged"
-    assert released.release().state is TrialState.WAITING
-    again = study.ask()
-    assert (again.number, str(again.attempt)) == (1, "1.1")
-    assert again.params == released.params
+    for attempt in range(1, 7):  # also as often as a worker may have to leave, and more often
+        assert released.release().state is TrialState.WAITING
+        again = study.ask()
+        assert (again.number, str(again.attempt)) == (1, f"1.{attempt}")
+        assert again.params == released.params
+        released = again
+
+
+def test_a_machine_whose_clock_is_ahead_ends_no_lease(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, wrong = opened(path).ask(), Clock()
+    wrong.ahead_seconds = 2.0 * 3600.0
+    with monkeypatch.context() as there:
+        there.setattr(followed, "time", wrong)
+        there.setattr(state, "time", wrong)
+        there.setattr("hptune.storage.notes.time", wrong, raising=False)
+        Study(path).note("as a user of that machine writes it")
+        assert hptune.open_study(path).ask().number == 1
+    assert trial.tell(loss=0.5).state is TrialState.COMPLETE
 
 
 def test_a_trial_by_its_number_is_that_of_another_process(path: Path) -> None:
@@ -550,7 +566,7 @@ def test_a_master_answers_programs_that_have_trials(cli: InProcess) -> None:
 def test_calls_of_others_are_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(path)
     trial = study.ask()
-    monkeypatch.setattr("hptune.ask_tell.session.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("hptune.ask_tell.calls.PATIENCE_SECONDS", 0.1)
     with StudyDirectory(path).acquire(is_brief=True):
         with pytest.raises(StudyLockedError):
             study.tell(trial, loss=0.5)

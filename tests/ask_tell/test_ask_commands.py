@@ -170,6 +170,20 @@ def test_resume_asks_for_no_more_trials_of_a_grid_that_is_over(cli: InProcess) -
     assert ended.out.endswith("all 2 configurations of the search space were tried\n")
 
 
+def test_resume_continues_what_a_program_has_yet_to_learn_is_stopped(
+    cli: InProcess, study: Study
+) -> None:
+    cli("ask", "s")
+    cli("stop", "s")
+    assert "stops; other programs still have 1 trial" in cli("ask", "s").err
+    assert "It is open" in cli("resume", "s").out
+    assert cli("ask", "s").out.startswith("1.0 ")
+    cli("report-step", "s", "0", "--step", "1", "loss=0.4")
+    assert cli("tell", "s", "0").out.startswith("trial 0: waiting")
+    assert cli("ask", "s").out.startswith("0.1 ")
+    assert study.view().state is StudyState.OPEN
+
+
 def test_stop_ends_it_for_programs_and_resume_continues(cli: InProcess, study: Study) -> None:
     cli("ask", "s")
     assert "programs that have its trials learn it at their next reports" in cli("stop", "s").out

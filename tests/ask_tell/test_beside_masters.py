@@ -22,6 +22,7 @@ from hptune.ask_tell.session import Session
 from hptune.ask_tell.study import AskedStudy
 from hptune.ask_tell.trial import AskedTrial
 from hptune.core.attempt import AttemptId, Cause
+from hptune.core.clock import SystemClock
 from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -265,6 +266,29 @@ def test_a_study_that_is_stopped_beside_a_master_stays_so(path: Path) -> None:
     assert hptune.open_study(path).ask().number == 0
     assert sum(isinstance(each, StudyOpened) for each in events(path)) == 3
     assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_master_whose_clock_is_ahead_ends_no_lease(path: Path) -> None:
+    class Ahead(SystemClock):
+        def now(self) -> float:
+            return super().now() + 2.0 * 3600.0
+
+    trial = opened(path).ask()
+    master = ThreadMaster(path, clock=Ahead()).start()
+    trial.report(1, loss=0.5)
+    assert trial.tell(loss=0.25).state is COMPLETE
+    master.stop()
+
+
+def test_a_master_that_leaves_a_program_its_trial_has_not_left_on_purpose(path: Path) -> None:
+    """That of a requeued job has: workers that had to leave too often still count then."""
+    study = opened(path)
+    with beside(path) as master:
+        study.ask()
+        master.stop()
+    hptune.open_study(path)
+    last = [each for each in events(path) if isinstance(each, StudyOpened)][-1]
+    assert (last.without_master, last.was_handed_over) == (True, False)
 
 
 def test_programs_wait_for_the_next_job_of_a_master(

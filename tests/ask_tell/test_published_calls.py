@@ -93,7 +93,7 @@ def waiting(
         thread.start()
         file = path / "requests"
         until(lambda: file.read_text().endswith("}\n"))
-        yield json.loads(file.read_text())["request"]
+        yield json.loads(file.read_text())["name"]
     then()
     thread.join(10.0)
     assert not thread.is_alive()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask
 import pytest
+from dask.utils import parse_bytes
 
 from fake_batch_system import COMMANDS, install
 from hptune.clusters import batch_jobs
 from hptune.clusters.batch_jobs import BatchJob, JobList, Seen
+from hptune.clusters.batch_systems import SYSTEMS, JobMaker
 from hptune_jobqueue.errors import JobsFailError
 from hptune_jobqueue.scheduler import JoinedWorker
+from hptune_jobqueue.script import job_class
 from real_runs import Hptune, states, wait_for
 from slurm_studies import model
 
@@ -45,6 +51,22 @@ def test_a_study_runs_in_the_jobs_of_each_system_and_cancels_them(hptune: Hptune
         assert "-m hptune worker tls://127.0.0.1:" in script.read_text()
         assert "date -d +600sec +%s" in script.read_text()
         assert "--death-timeout 120 " in script.read_text()
+
+
+@pytest.mark.parametrize("system", COMMANDS)
+def test_a_worker_is_granted_the_memory_that_it_offers(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "bin", system)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    job_class(SYSTEMS[system].job_class)  # its import sets defaults
+    for memory in ("1GB", "64GB", "1200GB"):
+        given = {f"jobqueue.{system}.{key}": each for key, each in JOB.items()}
+        with dask.config.set({**given, f"jobqueue.{system}.memory": memory}):
+            maker = JobMaker(SYSTEMS[system], name="a", logs=tmp_path, arguments=())
+            script = maker.job("tcp://login:8786", "w").job_script()
+        granted, offered = re.findall(r"--memory(?:-limit)? (\S+)", script)
+        assert int(offered) <= parse_bytes(granted)
 
 
 def job(number: int, *, joined: bool = False) -> BatchJob:
@@ -89,6 +111,18 @@ def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None
     assert "no more jobs are submitted" in listed.lines[-1]
     listed.jobs.clear()
     assert "The last one: job 2 ended" in listed.failure
+
+
+def test_a_job_whose_worker_is_gone_for_long_is_replaced_though_the_system_shows_it() -> None:
+    listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2)])
+    there = {"worker-1": Seen(is_busy=True)}
+    for now, workers, ids in ((0.0, there, []), (601.0, there, []), (602.0, {}, []),
+                              (1200.0, {}, []), (1202.0, {}, ["1"])):  # fmt: skip
+        listed.see_joined(workers)
+        assert listed.lost(workers, now) == ids
+        assert listed.see_system({"1": "1 r", "2": "2 qw"}, now, workers) == []
+    assert listed.lines[0] == "job 1 is cancelled: its worker has been gone for 600 s"
+    assert (listed.missing(2), listed.failures) == (1, 0)
 
 
 def test_a_job_whose_worker_dies_at_once_was_of_use(monkeypatch: pytest.MonkeyPatch) -> None:

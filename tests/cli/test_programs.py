@@ -149,7 +149,7 @@ def test_a_file_of_the_users_with_the_name_of_the_studys_own_is_kept(cli: InProc
         ),
         (
             ["--command", "true", "--space", "none.toml", "--objective", "loss"],
-            ["none.toml cannot be read", "No such file"],
+            ["none.toml cannot be read", "No such file", "min_value = 1e-4"],
         ),
     ],
 )

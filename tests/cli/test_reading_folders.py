@@ -26,7 +26,7 @@ from in_process import InProcess
 from stored_study import stored, two_studies, typical
 
 NEWEST = "newest study: studies/b-1\n"
-OTHERS = "`hptune list FOLDER` lists the studies in another folder"
+OTHERS = "`hptune list FOLDER` lists the studies of another folder, `hptune list .` of this one"
 
 
 @pytest.fixture

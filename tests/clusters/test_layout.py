@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hptune.clusters.layout import resolve_layout, trial_resources
+from hptune.clusters.layout import fitting, resolve_layout, trial_resources
 from hptune.config.asked import Asked, asked
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Amount, Capacity, Resources
@@ -76,6 +76,36 @@ def test_gpus_limit_what_runs_at_once(
     machine = Capacity(tuple(range(16)), ("A", "B"))
     layout = resolve_layout(request(**said), {"RESOURCES": file}, machine)
     assert (layout.at_once, str(layout.usual)) == (at_once, each)
+
+
+@pytest.mark.parametrize(
+    ("trial", "count"),
+    [
+        (Resources(), 2),
+        (Resources(gpus=0), 8),
+        (Resources(cpus=2, gpus=0, memory_bytes=6 * 10**9), 2),
+        (Resources(gpus=0.4), 4),
+        (Resources(cpus=0.3, gpus=0), 24),
+        (Resources(processes=2), 1),
+        (Resources(processes=4), 0),
+        (Resources(memory_bytes=17 * 10**9), 0),
+    ],
+)
+def test_as_many_trials_fit_as_the_engine_places(trial: Resources, count: int) -> None:
+    has = Capacity(tuple(range(8)), ("A", "B"), 16 * 10**9)
+    assert fitting(trial, [has]) == count
+    places = ClusterState()
+    places.add("w", "here", has)
+    assert places.free_slots(trial, at_most=100) == count
+
+
+def test_memory_limits_what_runs_at_once() -> None:
+    wanted = {"memory_per_trial_bytes": 4 * 10**9, "gpus_per_trial": 0}
+    assert resolve_layout(request(**wanted), {}, MACHINE).at_once == 2
+    assert resolve_layout(request(**wanted, workers=2), {}, MACHINE).at_once == 2
+    refusal = r"4 GB of memory, but each of 3 workers has 3\.33 GB; ask for less or fewer workers"
+    with pytest.raises(UsageError, match=refusal):
+        resolve_layout(request(**wanted, workers=3), {}, MACHINE)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from hptune.core.study_config import StudyConfig
 from hptune.core.user_requests import UserAction
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
+from hptune.storage.lease import STALE_SECONDS
 from hptune.study.study import Study, listed
 from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.job_reports import ShownJobs, write_jobs
@@ -376,20 +377,32 @@ def test_a_master_is_not_kept_off_by_its_own_job(
     assert (ended.code, "the model file" in ended.err) == (2, True), "there is none"
 
 
+@pytest.mark.parametrize("ended_by", [HANDED_OVER, None])
+@pytest.mark.parametrize("seems_to_run", [False, True])
 def test_a_study_that_was_stopped_while_its_master_waits_is_not_queued(
-    cli: InProcess, commands: Commands
+    cli: InProcess, commands: Commands, ended_by: Mapping[str, str] | None, seems_to_run: bool
 ) -> None:
-    study = handed_over(cli)
+    study = detached(cli)
+    typical(study, ended=ended_by)
     shown(commands, study, "PENDING")
+    if seems_to_run:  # another machine's heartbeat counts for a minute
+        lease = {"host": "n7", "pid": 4711, "since": 1.7e9, "boot": "other", "token": "t"}
+        (study / "lease").write_text(json.dumps(lease))
+        beat = time.time() - STALE_SECONDS + 1.0
+        os.utime(study / "lease", (beat, beat))
     ended = cli("stop", "study")
     assert (ended.code, "Continue with: hptune resume" in ended.out) == (0, True)
     assert (commands.folder / "cancelled").read_text() == "--quiet 7\n"
+    shown(commands, study)
     state = Study(study).view().last_finish
-    assert state is not None
-    assert (str(state.finish_reason), state.reason.startswith("stopped by ")) == (
-        "interrupted",
-        True,
-    )
+    if ended_by is None:
+        assert state is None
+    else:
+        assert state is not None
+        assert (str(state.finish_reason), state.reason.partition(" ")[0]) == (
+            "interrupted",
+            "stopped",
+        )
 
 
 def test_a_detached_study_can_be_stopped_before_there_is_one(

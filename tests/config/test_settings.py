@@ -40,6 +40,7 @@ def settings(**asked: object) -> StudySettings:
         ({"epochs": 2**63}, "epochs: 9223372036854775808 is given, and the largest is 92233720"),
         ({"trials": 2.5}, "trials is 2.5; allowed are whole numbers from 1 on"),
         ({"timeout_seconds": "soon"}, "timeout is 'soon'; allowed are times above 0, such as 90s"),
+        ({"timeout_seconds": "1h30"}, "timeout is '1h30'; allowed are times above 0, such as 90s"),
         ({"timeout_seconds": math.nan}, "timeout is nan; allowed are times above 0"),
         ({"timeout_seconds": math.inf}, "timeout is inf; allowed are times above 0"),
         ({"hang_timeout_seconds": math.inf}, "hang_timeout is inf; allowed are times from 0 on"),

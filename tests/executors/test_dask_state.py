@@ -16,6 +16,7 @@ from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report
 from hptune.core.messages import (
     AttemptEnded,
     Reported,
+    Start,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -43,7 +44,7 @@ def is_refused(worker: str = "w") -> Announcement:
 
 
 def order(attempt: AttemptId = A, worker: str = "w") -> AttemptOrder:
-    return AttemptOrder(BRIEF, attempt, {}, (), Placement(worker, (0,)), 7, ())
+    return AttemptOrder(BRIEF, Start(attempt, {}, Placement(worker, (0,)), 7), ())
 
 
 def left(worker: str, why: str = "") -> WorkerLeft:

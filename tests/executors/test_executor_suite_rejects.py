@@ -90,7 +90,7 @@ class LosesReports(Sound):
 
 class MixesUpSeeds(Sound):
     def start(self, order: AttemptOrder) -> None:
-        super().start(replace(order, seed=order.seed + 1))
+        super().start(replace(order, start=replace(order.start, seed=order.start.seed + 1)))
 
 
 class OneAtATime(Sound):
@@ -144,7 +144,7 @@ class StopsOnlyTheWilling(Sound):
         self.unwilling: set[AttemptId] = set()
 
     def start(self, order: AttemptOrder) -> None:
-        if order.params["behaviour"] == "ignore":
+        if order.start.params["behaviour"] == "ignore":
             self.unwilling.add(order.attempt)
         super().start(order)
 

@@ -17,7 +17,7 @@ import pytest
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.clock import SystemClock
 from hptune.core.meeting import RankReady
-from hptune.core.messages import AttemptEnded, Event, WorkerJoined
+from hptune.core.messages import AttemptEnded, Event, Start, WorkerJoined
 from hptune.core.resources import Placement
 from hptune.executors.base import Executor, RunContext
 from hptune.executors.dask import DaskExecutor
@@ -152,17 +152,7 @@ def orders(stage: Stage, workers: list[str], *, across: bool) -> list[AttemptOrd
         peer = workers[trial - 1] if across else worker
         cpus = ((2 * trial,), (2 * trial + 1,))
         placement = Placement(worker, cpus[0], peers=(Placement(peer, cpus[1]),))
-        found.append(
-            AttemptOrder(
-                brief=stage.brief,
-                attempt=AttemptId(trial, 0),
-                params={},
-                space=(),
-                placement=placement,
-                seed=1,
-                incumbents=(),
-            )
-        )
+        found.append(AttemptOrder(stage.brief, Start(AttemptId(trial, 0), {}, placement, 1), ()))
     return found
 
 
@@ -229,7 +219,7 @@ def test_a_rank_that_dies_before_the_ranks_meet(meeting: Stage, number: int, ran
         assert end.ending.reason.endswith(f"(rank {rank})")
         assert not any(is_alive(pid) for pid in pids)
         # Nothing of it is held.
-        executor.start(replace(order, attempt=AttemptId(0, 1)))
+        executor.start(replace(order, start=replace(order.start, attempt=AttemptId(0, 1))))
         pids.clear()
         rank = -1
         (again,) = ended(executor, 1)

@@ -19,6 +19,7 @@ from hptune.core.messages import (
     Event,
     Measured,
     Reported,
+    Start,
     WorkerJoined,
     WorkerLeft,
 )
@@ -48,7 +49,7 @@ BRIEF = replace(attempt_orders.BRIEF, limits=AttemptLimits(master_grace_seconds=
 def order(*workers: str) -> AttemptOrder:
     first, *peers = (Placement(worker, (i,)) for i, worker in enumerate(workers))
     placement = Placement(first.worker, first.cpus, peers=tuple(peers))
-    return AttemptOrder(BRIEF, NAME, {}, (), placement, 7, ())
+    return AttemptOrder(BRIEF, Start(NAME, {}, placement, 7), ())
 
 
 class Ranks:

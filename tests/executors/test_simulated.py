@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hptune.core.attempt import AttemptId, Cause
-from hptune.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
+from hptune.core.messages import AttemptEnded, Event, Measured, Start, WorkerJoined, WorkerLeft
 from hptune.core.resources import Placement
 from hptune.executors.base import Executor
 from hptune.testing.executors import Stage
@@ -80,13 +80,9 @@ def played(
     for number in sorted(range(count), reverse=backwards):
         executor.start(
             AttemptOrder(
-                brief=replace(stage.brief, limits=AttemptLimits(**limits)),
-                attempt=AttemptId(number, 0),
-                params={},
-                space=(),
-                placement=Placement(str(number), (0,)),
-                seed=number,
-                incumbents=(),
+                replace(stage.brief, limits=AttemptLimits(**limits)),
+                Start(AttemptId(number, 0), {}, Placement(str(number), (0,)), number),
+                (),
             )
         )
     ends: dict[int, tuple[Cause, float]] = {}
@@ -164,13 +160,9 @@ def side_by_side(stage: Stage, needs: list[Needs], worker: SimulatedWorker) -> l
     found = list(executor.events(0.0))
     for number in range(len(needs)):
         order = AttemptOrder(
-            brief=stage.brief,
-            attempt=AttemptId(number, 0),
-            params={"x": number},
-            space=(),
-            placement=Placement(worker.name, (0,)),
-            seed=number,
-            incumbents=(),
+            stage.brief,
+            Start(AttemptId(number, 0), {"x": number}, Placement(worker.name, (0,)), number),
+            (),
         )
         executor.start(order)
     for _ in range(300):

@@ -104,6 +104,14 @@ def test_a_job_whose_worker_takes_trials_is_no_other_job_because_squeue_hides_it
     assert jobs.lines == []
 
 
+def test_a_job_that_trials_run_on_is_not_cancelled_because_squeue_shows_it_waiting() -> None:
+    jobs = JobsDriver(max_jobs=2)
+    jobs.drive(1, wanted=2)
+    jobs.there["1_0"] = running(jobs.there["1_0"])
+    jobs.drive(3, wanted=1, useful=lambda: {each: each == "1_1" for each in jobs.alive})
+    assert jobs.alive == {"1_1"}
+
+
 def test_a_job_that_squeue_no_longer_shows_is_cancelled_before_it_is_replaced() -> None:
     """It may still wait or run: a second one must not run beside it."""
     jobs = JobsDriver()
@@ -306,9 +314,10 @@ def test_a_requeued_job_keeps_its_place_and_avoids_nodes_that_were_excluded_whil
     assert (jobs.of(Exclude), jobs.of(Cancel)) == ([Exclude("1_0", ("n1",))], [])
 
 
-def test_jobs_that_are_held_for_no_known_node_are_given_up() -> None:
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "JobHoldMaxRequeue"])
+def test_jobs_that_are_held_for_no_known_node_are_given_up(reason: str) -> None:
     jobs = JobsDriver()
-    jobs.change["a"] = pending_for("launch failed requeued held")
+    jobs.change["a"] = pending_for(reason)
     with pytest.raises(JobsFailError, match="3 jobs in a row could not be started by Slurm"):
         jobs.drive()
     assert len(jobs.there) == 3

@@ -180,6 +180,17 @@ def test_only_a_job_whose_end_lets_another_one_begin_gives_way() -> None:
     assert (planned.cancel, planned.drain) == ((), "1")
 
 
+def test_a_requeued_job_beyond_the_limit_of_its_shape_is_cancelled() -> None:
+    """Another one has taken its place while Slurm delayed it."""
+    few = KindCapacity("gpu", {"any": 4}, "gpu", max_jobs=1)
+    jobs = [LiveJob("1", "gpu", is_pending=True), LiveJob("2", "gpu", is_busy=True)]
+    assert plan(12, jobs, [few], max_jobs=9) == JobPlan({}, ("1",))
+    assert plan(12, jobs, [few, CPU], max_jobs=3) == JobPlan({"cpu": 1})
+    both = [LiveJob("1", "gpu", is_busy=True), jobs[1]]
+    assert plan(12, both, [few], max_jobs=9) == JobPlan({})
+    assert plan(12, jobs, [KindCapacity("gpu", {"any": 4}, "gpu", 0)], max_jobs=9) == JobPlan({})
+
+
 def test_kinds_of_one_shape_share_its_limit() -> None:
     other = KindCapacity("small.2", {"big": 1}, "a", 1)
     there = [LiveJob("1", "small", is_busy=True)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dask
 import pytest
+from dask.utils import parse_bytes
 
 from hptune_jobqueue.commands import JobState, parse_squeue
 from hptune_jobqueue.config import parse_config
@@ -38,7 +39,7 @@ THREE_LINES = """\
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=120
 export HPTUNE_WORKER_GPUS=2
-exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 63.00GiB --nanny --death-timeout 600
+exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64512MiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
 
 EVERYTHING = """\
@@ -83,7 +84,7 @@ trap - ERR
 export CUDA_VISIBLE_DEVICES= HPTUNE_WORKER_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=300
-exec apptainer exec --bind /data --bind /scratch --bind "${TMPDIR:-/tmp}" '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
+exec apptainer exec --bind /data --bind /scratch --bind "${TMPDIR:-/tmp}" '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0MiB --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -123,7 +124,7 @@ exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=
 hptune_load cuda/12
 export DATA='"'"'/my data'"'"'
 for _ in {1..30}; do [ -e /study/jobs/scheduler.json ] && break; sleep 1; done; [ -e /study/jobs/scheduler.json ] || { echo "hptune: node $SLURMD_NODENAME"'"'"' does not see /study/jobs/scheduler.json; put studies into a directory that all nodes see (--study)'"'"' >&2; exit 1; }
-exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 63.00GiB --death-timeout 600'
+exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 64512MiB --death-timeout 600'
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -220,6 +221,16 @@ def test_a_job_asks_for_memory_once() -> None:
     worker = size_worker(NodeShape(8, 64 * GIBIBYTE, (("", 2),)), Need(gpus=1), shape)
     script = job_script(shape, worker, WorkerCommand(address="f"), job_name="a", logs=Path("/logs"))
     assert [line for line in script.splitlines() if "#SBATCH --mem" in line] == ["#SBATCH --mem=8G"]
+
+
+@pytest.mark.parametrize(("trials", "gigabytes"), [(1, 0.6), (2, 3), (1, 995), (12, 100)])
+def test_a_worker_is_granted_the_memory_of_its_trials(trials: int, gigabytes: float) -> None:
+    (shape,) = parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes
+    need = Need(memory_bytes=int(gigabytes * 10**9))
+    worker = size_worker(NodeShape(trials, 4 * 10**12), need, shape)
+    script = job_script(shape, worker, WorkerCommand(address="f"), job_name="a", logs=Path("/logs"))
+    granted = parse_bytes(script.partition(" --memory-limit ")[2].split()[0])
+    assert worker.trials * need.memory_bytes <= granted <= worker.memory_bytes
 
 
 def test_gpus_of_a_type_a_launcher_and_another_python() -> None:

@@ -14,6 +14,7 @@ from hptune.clusters.base import Cluster
 from hptune.clusters.layout import WorkerLayout
 from hptune.config.asked import asked
 from hptune.config.settings import StudySettings
+from hptune.core.goals import Goals
 from hptune.core.notice import Notice, Subject
 from hptune.core.resources import Resources
 from hptune.core.snapshot import StudySnapshot
@@ -25,6 +26,7 @@ from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce, runnable
 from hptune.reporting.terminal.notifications import Notifications
 from hptune.reporting.terminal.progress import RunHeader
+from hptune.reporting.terminal.report_checks import ReportChecks
 from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask.study_access import StudyAccess
 
@@ -99,7 +101,9 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     executor: Any = NoWorkers()
     workers = Workforce(asked(settings), jobs)
     notifier = Notifier(settings, str(path), print)
-    return RunObservers(RunDisplay(screen), Notifications(Workers()), workers, executor, notifier)
+    reports = ReportChecks("none", Goals(()), None, has_own_epochs=False)
+    lines = Notifications(Workers(), reports)
+    return RunObservers(RunDisplay(screen), lines, workers, executor, notifier)
 
 
 @pytest.mark.parametrize(

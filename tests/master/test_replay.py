@@ -84,7 +84,7 @@ class Declaring:
         for attempt, run in executor._runs.items():
             if attempt.trial % 7 == 5 and attempt.trial not in self._declared:
                 self._declared.add(attempt.trial)
-                values = {**run.order.params, "late": 7}
+                values = {**run.order.start.params, "late": 7}
                 entries = tuple(LATE.to_json())
                 return [ParametersUsed(executor.clock.now(), attempt, entries, values)]
         return ()

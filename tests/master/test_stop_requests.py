@@ -33,8 +33,6 @@ def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_
         requests = StopRequests(
             lock,
             SystemClock(),
-            timeout_seconds=None,
-            worked_seconds=0.0,
             may_stop=may_stop,
         )
         with requests.from_signals(wake=lambda: None, end_at_once=lambda: left.append("left")):
@@ -59,8 +57,6 @@ def test_a_second_signal_leaves_also_after_the_last_trial(tmp_path: Path) -> Non
         requests = StopRequests(
             lock,
             SystemClock(),
-            timeout_seconds=None,
-            worked_seconds=0.0,
             may_stop=lambda _: True,
         )
         with requests.from_signals(wake=lambda: None, end_at_once=lambda: left.append("left")):
@@ -132,7 +128,7 @@ def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhi
         signals_kept(),
         interrupt_on_signals(lambda: left.append("left")),
     ):
-        requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
+        requests = StopRequests(lock, SystemClock())
         drop_an_interrupt()
         assert len(timers) == 1
         with requests.from_signals(wake=woken.set, end_at_once=lambda: left.append("left")):
@@ -183,7 +179,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
     left = list[str]()
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
-        requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
+        requests = StopRequests(lock, SystemClock())
         with requests.from_signals(wake=lambda: None, end_at_once=lambda: left.append("left")):
             os.kill(os.getpid(), first)
             os.kill(os.getpid(), signal.SIGHUP)  # twice, if its terminal is closed
@@ -196,7 +192,7 @@ def test_a_late_hang_up_does_not_interrupt_the_closing_words(tmp_path: Path) -> 
     directory = StudyDirectory(tmp_path).create()
     with signals_kept(), interrupt_on_signals(lambda: None):
         with directory.acquire() as lock:
-            requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
+            requests = StopRequests(lock, SystemClock())
             with requests.from_signals(wake=lambda: None, end_at_once=lambda: None):
                 os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGHUP)
@@ -233,7 +229,7 @@ def test_users_are_heard_while_the_system_time_is_set_back(
     clock = SystemClock()
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
-        requests = StopRequests(lock, clock, timeout_seconds=None, worked_seconds=0.0, users=users)
+        requests = StopRequests(lock, clock, users=users)
         requests()
         ahead -= 100.0
         for _ in range(20):

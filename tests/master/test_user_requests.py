@@ -15,13 +15,13 @@ from hptune.core.engine.engine import Engine
 from hptune.core.messages import Event, UserRequested
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.user_requests import UserAction, UserRequest
-from hptune.master.resume_plan import ResumeRequest
+from hptune.master.resume_plan import Changes, ResumeRequest
 from hptune.master.user_requests import UserRequests
 from hptune.storage.requests import RequestFile
 from hptune.user_code.model_file import check_path
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 10.0),))
-BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"note":null,"trial":'
+BEGIN = b'{"name":"a","action":"stop a trial","by":"ada","points":[],"note":null,"trial":'
 
 
 class Asked:
@@ -88,10 +88,10 @@ def test_what_a_dead_master_accepted_is_tried_once(tmp_path: Path) -> None:
     model.touch()
     settings = StudySettings(source=check_path(model), working_directory=str(tmp_path))
     request = ResumeRequest(
-        stored=settings,
         asked=asked_for(settings),
         epochs=None,
         tries=[{"x": 1.0}, {"x": 2.0}],
+        changes=Changes(),
     )
     found, notes = request.new_points(SPACE, tuple(engine.trials), engine.added)
     assert [dict(each.params) for each in found] == [{"x": 2.0}]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hptune.core.attempt import AttemptId
 from hptune.core.goals import Goals
+from hptune.core.messages import Start
 from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal
 from hptune.user_code.model_file import check_path
@@ -29,4 +30,4 @@ def order_of(file: Path) -> AttemptOrder:
     """Return the order for `ATTEMPT`, of an objective in a model file that is minimised."""
     study, folder = str(file.parent / "study"), str(file.parent)
     brief = replace(BRIEF, directory=study, working_directory=folder, source=check_path(file))
-    return AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
+    return AttemptOrder(brief, Start(ATTEMPT, {}, Placement("worker", (0,)), 7), ())

@@ -19,6 +19,7 @@ from hptune.core.messages import (
     Measured,
     ParametersUsed,
     Reported,
+    Start,
 )
 from hptune.core.resources import Placement
 from hptune.core.space.space import SearchSpace
@@ -119,16 +120,18 @@ class Attempts:
         )
         self._number += 1
         order = AttemptOrder(
-            brief=brief,
-            attempt=AttemptId(self._number if trial is None else trial, number),
-            params={**SearchSpace.from_json(found.space).defaults(), **params},
-            space=found.space,
-            placement=placement or Placement("worker", (0,)),
-            seed=seed,
-            incumbents=tuple(incumbents),
-            resume_from=resume_from,
-            keep_last=keep_last,
-            rungs=tuple(rungs),
+            brief,
+            Start(
+                AttemptId(self._number if trial is None else trial, number),
+                {**SearchSpace.from_json(found.space).defaults(), **params},
+                placement or Placement("worker", (0,)),
+                seed,
+                incumbents=tuple(incumbents),
+                resume_from=resume_from,
+                keep_last=keep_last,
+                rungs=tuple(rungs),
+            ),
+            found.space,
             measure=measure,
         )
         return self._carry_out(order, halt)

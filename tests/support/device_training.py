@@ -14,6 +14,8 @@ import numpy as np
 from hptune.core.attempt import AttemptId, Halt
 from hptune.core.data_parallel import DATA_PARALLEL, DataParallel
 from hptune.core.goals import Goals
+from hptune.core.messages import Start
+from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal
 from hptune.training.context import AttemptStopped, TrialContext
 from hptune.training.hyperparameters import make_hyperparameters
@@ -117,13 +119,16 @@ def run(
     """Run one attempt, and return what this rank saw."""
     seen = Seen()
     trial = TrialContext(
-        attempt=AttemptId(trial_number, number),
-        params={},
-        seed=5,
+        Start(
+            AttemptId(trial_number, number),
+            {},
+            Placement("worker", (0,)),
+            5,
+            resume_from=resume_from,
+        ),
         directory=directory,
         goals=Goals((Goal("val_loss", Direction.MIN),)),
         epochs=epochs,
-        resumed_from=resume_from,
         checkpoint_every=1,
         send=lambda _: None,
     )

@@ -131,7 +131,7 @@ class SimulatedExecutor(Executor):
         if not places:
             return
         # The ranks wait for the slowest one.
-        seconds = max(self._seconds_per_epoch(order.params, place.worker) for place in places)
+        seconds = max(self._seconds_per_epoch(order.start.params, place.worker) for place in places)
         seconds *= self._relative_seconds(ranks_on.total())
         killed_in_epoch = math.inf
         faults = self._faults
@@ -141,14 +141,14 @@ class SimulatedExecutor(Executor):
                 seconds *= faults.straggler_slowdown
             if luck.random() < faults.killed_attempts:
                 killed_in_epoch = luck.random()
-        needs = None if self._needs is None else self._needs(order.params)
+        needs = None if self._needs is None else self._needs(order.start.params)
         run = _Run(
             order,
             seconds,
             killed_in_epoch,
             needs,
             self.clock.now(),
-            step=order.resume_from or 0,
+            step=order.start.resume_from or 0,
             ranks_on=ranks_on,
         )
         self._runs[order.attempt] = run
@@ -265,7 +265,9 @@ class SimulatedExecutor(Executor):
         order = run.order
         self._events.append(AttemptStarted(self.clock.now(), order.attempt, next(self._pids)))
         try:
-            run.curve = self._curve(order.params, order.seed)[: order.brief.limits.epochs]
+            run.curve = self._curve(order.start.params, order.start.seed)[
+                : order.brief.limits.epochs
+            ]
         except SimulatedEnd as end:
             run.curve, run.ending = end.reported, end.ending
         except Exception as error:  # the boundary of the user's code
@@ -334,7 +336,7 @@ class SimulatedExecutor(Executor):
         metrics = run.curve[run.step - 1]
         attempt = run.order.attempt
         self._events.append(Reported(self.clock.now(), attempt, Report(run.step, metrics)))
-        since = run.step - (run.order.resume_from or 0)
+        since = run.step - (run.order.start.resume_from or 0)
         if since == 1:
             run.first_epoch_at = self.clock.now()
         if since <= 2:
@@ -362,7 +364,7 @@ class SimulatedExecutor(Executor):
     def _measure(self, run: _Run) -> None:
         if run.needs is None:
             return
-        now, steps = self.clock.now(), run.step - (run.order.resume_from or 0) - 1
+        now, steps = self.clock.now(), run.step - (run.order.start.resume_from or 0) - 1
         gpu_bytes = run.needs.gpu_memory_bytes if run.order.placement.gpus else 0
         usage = Usage(
             peak_memory_bytes=run.needs.memory_bytes * run.ranks_on.total(),

@@ -171,8 +171,6 @@ class ThreadMaster:
             requests = StopRequests(
                 lock,
                 self._clock,
-                timeout_seconds=None,
-                worked_seconds=0.0,
                 users=users,
                 poll_seconds=lambda: 0.01,
             )

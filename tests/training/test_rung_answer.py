@@ -11,7 +11,8 @@ import pytest
 
 from hptune.core.attempt import AttemptId, Halt
 from hptune.core.goals import Goals
-from hptune.core.messages import Event, Reported
+from hptune.core.messages import Event, Reported, Start
+from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal
 from hptune.training import rung_answer
 from hptune.training.context import TrialContext
@@ -135,13 +136,10 @@ def context(tmp_path: Path, send: list[Event], *, answer: Halt | None, at: int) 
             trial.request_stop(answer)
 
     trial = TrialContext(
-        attempt=AttemptId(0, 0),
-        params={},
-        seed=0,
+        Start(AttemptId(0, 0), {}, Placement("worker", (0,)), 0, rungs=(1, 3)),
         directory=tmp_path,
         goals=Goals((Goal("score", Direction.MAX),)),
         epochs=9,
-        rungs=(1, 3),
         send=reply,
     )
     return trial

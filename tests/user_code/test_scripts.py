@@ -27,6 +27,7 @@ DATA = "def load_data(): return 1\n"
         (PLAIN + f"if __name__ == '__main__':\n    {TUNED.format('    ')}", True),
         (PLAIN + "def build_model(hp): ...\n" + TUNED.format(""), True),
         (PLAIN + "def build_model(hp): ...\nkt.Hyperband(build_model).results_summary()\n", True),
+        (PLAIN + "def build_model(hp): ...\nkt.Hyperband(build_model).reload()\n", True),
         # One with data for hptune is a model file, unless it cannot be imported.
         (PLAIN + DATA + f"if __name__ == '__main__':\n    {TUNED.format('    ')}", False),
         (PLAIN + DATA + f"if type(PLAIN).__name__ != 'x':\n    {TUNED.format('    ')}", True),

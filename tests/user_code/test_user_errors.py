@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 
+from hptune.training.hyperparameters import HyperParameters
 from hptune.user_code.user_errors import first_argument, one_line
 
 
@@ -49,6 +51,14 @@ class Silent(Exception):
         raise RuntimeError
 
 
+def refused_argument(name: str) -> TypeError:
+    """Return the error of an `hp` that is given an argument which it does not take."""
+    given: dict[str, Any] = {name: True}
+    with pytest.raises(TypeError) as caught:
+        HyperParameters().Float("rate", 0.1, 1.0, **given)
+    return caught.value
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -64,6 +74,8 @@ class Silent(Exception):
             ),
             "ValueError: Received a label value of 9 Label values: 6 7",
         ),
+        (refused_argument("log"), """'log'; of a log scale, say sampling="log\""""),
+        (refused_argument("lower"), "got an unexpected keyword argument 'lower'"),
         (Silent(), "Silent: (its text cannot be had: RuntimeError in __str__)"),
     ],
 )

@@ -19,6 +19,7 @@ from hptune.core.messages import (
     AttemptEnded,
     Event,
     Reported,
+    Start,
 )
 from hptune.core.resources import Placement
 from hptune.master.recovery import collect
@@ -147,13 +148,7 @@ class Running:
             limits=AttemptLimits(master_grace_seconds=grace_seconds),
         )
         self.order = AttemptOrder(
-            brief=brief,
-            attempt=NAME,
-            params={"x": 0.5},
-            space=found.space,
-            placement=Placement("w", (0,)),
-            seed=1,
-            incumbents=(),
+            brief, Start(NAME, {"x": 0.5}, Placement("w", (0,)), 1), found.space
         )
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.runner = AttemptRunner(source, self.events.put, fork_server_address=warm.address)

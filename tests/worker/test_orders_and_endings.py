@@ -16,8 +16,9 @@ import pytest
 import attempt_orders
 from engine_driver import FIRST, GOALS, EngineDriver
 from hptune.core.attempt import AttemptId, CameBack, Ending, Halt
-from hptune.core.messages import AttemptEnded, Event, Reported, Stop
+from hptune.core.messages import AttemptEnded, Event, Reported, Start, Stop
 from hptune.core.pruner import PrunerSettings
+from hptune.core.resources import Placement
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
 from hptune.training import function_objective
@@ -118,9 +119,7 @@ class Played:
         self._runner.forked(FIRST, now=0.0)
         self._directory = directory
         self._trial = TrialContext(
-            attempt=FIRST,
-            params={},
-            seed=1,
+            Start(FIRST, {}, Placement("worker", (0,)), 1),
             directory=directory,
             goals=GOALS,
             epochs=EPOCHS,
@@ -205,9 +204,7 @@ def test_one_rule_says_what_a_trial_is_after_an_order(
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_nothing_is_reported_before_the_first_report(tmp_path: Path, epochs: int) -> None:
     trial = TrialContext(
-        attempt=FIRST,
-        params={},
-        seed=1,
+        Start(FIRST, {}, Placement("worker", (0,)), 1),
         directory=tmp_path,
         goals=GOALS,
         epochs=epochs,

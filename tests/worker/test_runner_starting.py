@@ -160,7 +160,7 @@ def test_one_that_finds_no_free_descriptor_ends_alone(
         assert isinstance(events.get(timeout=200), AttemptStarted)
         with monkeypatch.context() as full:
             full.setattr(Channel, "pair", no_more_files)
-            runner.start(replace(order, attempt=AttemptId(1, 0)))
+            runner.start(replace(order, start=replace(order.start, attempt=AttemptId(1, 0))))
             lost = events.get(timeout=200)
         assert isinstance(lost, AttemptEnded)
         assert (lost.attempt.trial, lost.ending.cause) == (1, Cause.WORKER_LOST)

@@ -663,6 +663,7 @@ def test_thousands_of_hyperparameters_and_long_names(window: Browser, tmp_path: 
         window.figure(name)
         labels = window.page.locator(f"#{name} .axes text").all_text_contents()
         assert max(map(len, labels)) <= 40, name
+        assert window.page.evaluate(_CUT_OFF) == []
     assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert {row[0] for row in panels_of_page(of)["importance"].tables[0].rows} == {*long, "head"}
     assert window.complaints == []

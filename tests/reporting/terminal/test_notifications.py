@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from hptune.core.attempt import (
     Report,
     Usage,
 )
+from hptune.core.goals import RETURNED_NUMBER, Goals
 from hptune.core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -31,10 +33,11 @@ from hptune.core.messages import (
     WorkerRefused,
 )
 from hptune.core.resources import Capacity
-from hptune.core.trial import Suggestion, TrialState
+from hptune.core.trial import Direction, Goal, Suggestion, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.core.workers import RosterEvent, Workers
 from hptune.reporting.terminal.notifications import QUIET_SECONDS, Notifications
+from hptune.reporting.terminal.report_checks import ReportChecks
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
 
@@ -50,9 +53,17 @@ def left(number: int) -> WorkerLeft:
 class Observing(Notifications):
     """Notifications with the roster that they read."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        pruner: str = "none",
+        objectives: Sequence[str] = (),
+        epochs: int | None = None,
+        **options: Any,
+    ) -> None:
         self.roster = Workers()
-        super().__init__(self.roster, **options)
+        goals = Goals(tuple(Goal(name, Direction.MIN) for name in objectives))
+        reports = ReportChecks(pruner, goals, epochs, has_own_epochs=False)
+        super().__init__(self.roster, reports, **options)
 
 
 def shown(
@@ -452,12 +463,12 @@ def test_a_returned_number_that_hides_what_trials_report_is_named_once() -> None
     accurate = [
         trial(n, value=0.5, step=3, metrics={"value": 0.5, "accuracy": 0.5}) for n in (0, 1)
     ]
-    notifications = Observing(unnamed=True)
+    notifications = Observing(objectives=[RETURNED_NUMBER])
     notifications.observe_ended([trial(2, value=0.5, metrics={"value": 0.5}), *accurate])
     (line,) = notifications.lines(0.0)
     assert "minimised, though trials report accuracy" in line
     assert "--objective accuracy:max" in line
-    named = Observing()
+    named = Observing(objectives=[RETURNED_NUMBER, "accuracy"])
     named.observe_ended(accurate)
     assert named.lines(0.0) == []
 
@@ -493,7 +504,7 @@ def test_a_lost_rank_has_one_line_though_its_attempt_ends_later() -> None:
 def test_steps_that_do_not_count_what_is_done_are_told_once(
     steps: tuple[int, ...], expected: str, pruner: str
 ) -> None:
-    notifications = Observing(pruner=pruner, objectives=["loss"], epochs=10, step_word="epoch")
+    notifications = Observing(pruner=pruner, objectives=["loss"], epochs=10)
     reports = [
         Reported(0.0, AttemptId(number, 0), Report(step, {"loss": 0.5}))
         for number in (7, 8)
@@ -509,7 +520,7 @@ def test_steps_that_do_not_count_what_is_done_are_told_once(
 
 
 def test_steps_may_begin_again_in_a_later_attempt_and_without_the_objective() -> None:
-    notifications = Observing(pruner="asha", objectives=["loss"], epochs=10, step_word="epoch")
+    notifications = Observing(pruner="asha", objectives=["loss"], epochs=10)
     steps = [(0, 3, "loss"), (0, 3, "other"), (0, 2, "other"), (1, 4, "loss"), (1, 1, "loss")]
     reports = [
         Reported(0.0, AttemptId(7, attempt), Report(step, {metric: 0.5}))

@@ -219,7 +219,9 @@ def test_readers_know_the_time_of_each_run_as_the_engine_does(
         note = Note("written a week later, while no master ran")
         events += [UserRequested(began + 604_800.0, "n", UserAction.NOTE, "ada", note=note)]
     if not is_open:
-        events.append(StudyClosed(1000.0 * len(runs) + 500.0))
+        closed_at = 1000.0 * len(runs) + 500.0
+        late = WorkerJoined(closed_at + 7200.0, "w", "n", Capacity((0,)))
+        events += [StudyClosed(closed_at), late]  # what programs tell while no master runs
     engine = Engine(make_pruner)
     for event in events:
         engine.handle(event)

@@ -12,6 +12,8 @@ import pytest
 
 from hptune.core.attempt import AttemptId
 from hptune.core.goals import Goals
+from hptune.core.messages import Start
+from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal
 from hptune.training.context import TrialContext
 from hptune.training.parallel.ranks import Ranks
@@ -23,9 +25,7 @@ from rank_threads import together
 
 def new_trial(directory: Path, attempt: int) -> TrialContext:
     return TrialContext(
-        attempt=AttemptId(0, attempt),
-        params={},
-        seed=5,
+        Start(AttemptId(0, attempt), {}, Placement("worker", (0,)), 5),
         directory=directory,
         goals=Goals((Goal("val_loss", Direction.MIN),)),
         epochs=5,

@@ -20,7 +20,7 @@ import pytest
 
 from attempt_orders import BRIEF
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt
-from hptune.core.messages import AttemptEnded, AttemptWaits, WorkerJoined
+from hptune.core.messages import AttemptEnded, AttemptWaits, Start, WorkerJoined
 from hptune.core.resources import Capacity, Placement
 from hptune.worker.dask.announcement import Announcement
 from hptune.worker.dask.study_attempts import StudyAttempts
@@ -33,7 +33,7 @@ from hptune.worker.transport.remote_study import RemoteStudy
 SECONDS = 10.0
 ATTEMPT = AttemptId(3, 1)
 PLACEMENT = Placement("w", (0,))
-ORDER = AttemptOrder(BRIEF, ATTEMPT, {}, (), PLACEMENT, 7, (), resume_from=1)
+ORDER = AttemptOrder(BRIEF, Start(ATTEMPT, {}, PLACEMENT, 7, resume_from=1), ())
 RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=2)
 
 

@@ -15,7 +15,7 @@ from distributed import Status
 
 from attempt_orders import BRIEF
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt
-from hptune.core.messages import AttemptEnded, AttemptWaits
+from hptune.core.messages import AttemptEnded, AttemptWaits, Start
 from hptune.core.resources import Capacity, Placement
 from hptune.user_code.source import ObjectiveSource, SourceKind
 from hptune.worker.dask.plugin import StudyPlugin
@@ -83,7 +83,7 @@ def test_the_worker_says_that_an_attempt_waits_for_another_study(tmp_path: Path)
 
     worker.say = say
     placement = Placement(worker.address, (0,))
-    order = AttemptOrder(BRIEF, AttemptId(0, 0), {}, (), placement, 7, ())
+    order = AttemptOrder(BRIEF, Start(AttemptId(0, 0), {}, placement, 7), ())
 
     async def wait() -> None:
         await plugin.setup(worker)

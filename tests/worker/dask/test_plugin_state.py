@@ -17,6 +17,7 @@ from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report
 from hptune.core.messages import (
     AttemptEnded,
     Reported,
+    Start,
     WorkerJoined,
     WorkerLeaving,
     WorkerRefused,
@@ -48,7 +49,7 @@ FULL = WorkerLeaving(0.0, "w", "its local disk is full")
 def order(attempt: AttemptId = A, *, grace_seconds: float = 0.0) -> AttemptOrder:
     limits = AttemptLimits(master_grace_seconds=grace_seconds)
     brief = dataclasses.replace(BRIEF, limits=limits)
-    return AttemptOrder(brief, attempt, {}, (), Placement("w", (0,)), 7, ())
+    return AttemptOrder(brief, Start(attempt, {}, Placement("w", (0,)), 7), ())
 
 
 def ended(attempt: AttemptId, ending: Ending) -> tuple[Instruction, ...]:

@@ -343,7 +343,12 @@ def test_attempts_divide_the_gpu_that_they_share(
     try:
         for trial, share in ((0, 0.5), (1, 0.25)):
             placement = Placement("worker", (0,), gpus=("0",), gpu_share=share)
-            worker.start(replace(order, attempt=AttemptId(trial, 0), placement=placement))
+            worker.start(
+                replace(
+                    order,
+                    start=replace(order.start, attempt=AttemptId(trial, 0), placement=placement),
+                )
+            )
         wait_for(lambda: [*seen.values()] == [1_000, 1_000], "the first measurements")
         driver.cards = cards(31_000, 0).cards
         wait_for(lambda: [*seen.values()] == [31_000, 31_000], "the next ones")

@@ -35,15 +35,7 @@ def _answer_or_error(study: FollowedStudy, refused: str, event: Event) -> Answer
         case WorkerJoined(worker=worker):
             if (start := study.starts.get(worker)) is None:
                 raise _no_trial(study)
-            given = GivenTrial(
-                attempt=start.attempt,
-                params=start.params,
-                seed=start.seed,
-                resume_from=start.resume_from,
-                rungs=start.rungs,
-                epochs=study.engine.epochs,
-                space=study.search.space.to_json(),
-            )
+            given = GivenTrial(start, study.engine.epochs, study.search.space.to_json())
             return Answer(given=given, finish=study.finish)
         case Reported(attempt=attempt):
             leased = running(study, attempt)

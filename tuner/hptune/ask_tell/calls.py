@@ -12,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ..core.attempt import AttemptId, Halt
-from ..core.messages import Event, Finish
-from ..core.trial import Params, Trial
+from ..core.attempt import Halt
+from ..core.messages import Event, Finish, Start
+from ..core.trial import Trial
 from ..core.user_requests import RequestAnswer, UserAction, UserRequest
 from ..errors import (
     HptuneError,
@@ -49,20 +49,12 @@ class GivenTrial:
     """A trial that a program gets.
 
     Attributes:
-        attempt: The attempt that begins.
-        params: Its configuration.
-        seed: The seed of its training.
-        resume_from: The last step that the trial has reported; None if it has reported none.
-        rungs: The steps at which it is judged.
+        start: The engine's command to start an attempt of it.
         epochs: The full training of a trial; None if unknown.
         space: The search space, with what trials have declared so far, as JSON.
     """
 
-    attempt: AttemptId
-    params: Params
-    seed: int
-    resume_from: int | None
-    rungs: tuple[int, ...]
+    start: Start
     epochs: int | None
     space: Sequence[Mapping[str, object]]
 
@@ -210,21 +202,15 @@ class Wait:
     """The wait of a call.
 
     Attributes:
-        began: When it began, by the monotonic clock.
+        give_up_at: When the others have taken too long, by the monotonic clock.
         try_at: When to try to take the lock even if other programs answer calls.
         seconds: How long to wait before the next try.
         is_published: Whether other programs may answer the call.
         master: The token of the master that was asked; empty for none.
     """
 
-    began: float
-    try_at: float
+    give_up_at: float = field(default_factory=lambda: time.monotonic() + PATIENCE_SECONDS)
+    try_at: float = field(default_factory=lambda: time.monotonic() + UNANSWERED_SECONDS)
     seconds: float = 0.05
     is_published: bool = False
     master: str = ""
-
-    @classmethod
-    def begin(cls) -> Wait:
-        """Begin to wait."""
-        now = time.monotonic()
-        return cls(now, try_at=now + UNANSWERED_SECONDS)

@@ -46,6 +46,7 @@ class FollowedStudy:
     Args:
         past: The study before its first event.
         search: Its search before its first event.
+        ahead_seconds: How much the clock of the study's file system is ahead of this machine's.
 
     Attributes:
         count: How many events it follows.
@@ -58,7 +59,8 @@ class FollowedStudy:
         refusals: Why requests of programs were refused, by their names; empty if they were not.
     """
 
-    def __init__(self, past: Past, search: FollowedSearch) -> None:
+    def __init__(self, past: Past, search: FollowedSearch, *, ahead_seconds: float) -> None:
+        self._ahead_seconds = ahead_seconds
         self.past = past
         self.search = search
         self.count = 0
@@ -79,6 +81,11 @@ class FollowedStudy:
     def engine(self) -> Engine:
         """The study's engine."""
         return self.past.engine
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether programs may ask, and the study neither stops nor has ended."""
+        return self.is_open and self.finish is None and not self.engine.is_stopping
 
     def has_yet_to_get(self, program: str) -> bool:
         """Return whether a program waits for the trial that it has asked a master for."""
@@ -111,8 +118,11 @@ class FollowedStudy:
         return commands
 
     def now(self) -> float:
-        """Return the present time; the clock of another machine may be ahead of this one's."""
-        return max(time.time(), self.at)
+        """Return the present time by the file system's clock, which all programs share.
+
+        That of a master may be ahead of it.
+        """
+        return max(time.time() + self._ahead_seconds, self.at)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -139,16 +149,13 @@ class FollowedStudy:
 
     def stop_if_due(self) -> None:
         """Stop the study if its time or its budget is over."""
-        goes_on = self.is_open and self.finish is None and not self.engine.is_stopping
-        if goes_on and (stop := self._stop(self.now())) is not None:
-            self.happen(stop)
-
-    def _stop(self, now: float) -> StopRequested | None:
-        limit = self.past.settings.timeout_seconds
+        now, limit = self.now(), self.past.settings.timeout_seconds
+        stop = self.engine.overspent(now)
         if limit and self.engine.active_seconds + (now - self.at) >= limit:
             reason = f"the time limit of {duration(limit)} is reached"
-            return StopRequested(now, FinishReason.TIME_UP, reason)
-        return self.engine.overspent(now)
+            stop = StopRequested(now, FinishReason.TIME_UP, reason)
+        if stop is not None and self.goes_on:
+            self.happen(stop)
 
     # --- the ledger -------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ def opened(
             _refuse_second_master(past.directory)
             study.happen(*recovered(past, study.now()))
         plan = _plan(study, changes, found)
-        if study.is_open and study.finish is None and _is_same(plan, study):
+        if study.goes_on and _is_same(plan, study):
             return study
         request = resume_request(allowed_changes(changes, past), past)
         if (over := nothing_left(request, past)) is not None:

@@ -159,12 +159,11 @@ class Session:
         """
         with self.guard, acquired(self.directory, is_brief=True) as lock:
             study = self.state.caught_up(lock)
-            if not study.is_open or study.finish is not None:
-                return False
-            if not study.engine.is_stopping:
+            had = study.is_open and study.finish is None
+            if study.goes_on:
                 with self.state.recorded(study):
                     study.happen(StopRequested(study.now(), FinishReason.INTERRUPTED, reason))
-            return True
+            return had
 
     def was_lost(self, name: AttemptId) -> bool:
         """Return whether an attempt was ended without its program, as past its lease."""
@@ -210,7 +209,7 @@ class Session:
         has answered.
         """
         calls = {secrets.token_hex(8): event for event in events}
-        wait = Wait.begin()
+        wait = Wait()
         with self.guard:
             try:
                 answers = self._answered(calls, wait)
@@ -339,7 +338,7 @@ class Session:
             MasterRunsError: A master runs the study.
             StudyLockedError: The others take too long.
         """
-        lock = tried(self.directory, wait.began + PATIENCE_SECONDS, is_brief=True)
+        lock = tried(self.directory, wait.give_up_at, is_brief=True)
         if lock is None:
             self._try_at = _later(wait.seconds)
             wait.seconds = min(2 * wait.seconds, _MOST_TRY_SECONDS)

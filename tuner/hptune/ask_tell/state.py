@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from ..core.space.space import SearchSpace
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.past import Past, replay_errors
 from ..storage.directory import StudyDirectory
+from ..storage.lease import Lease
 from ..storage.ledger import Ledger, LedgerReader, StudyFacts
 from ..storage.lock import MasterLock
 from ..storage.whose import Use
@@ -138,7 +140,9 @@ class FollowedState:
         past = Past.begin(self._directory, facts)
         search = FollowedSearch(stored_sampler(past.settings, past.facts))
         search.space = SearchSpace.from_json(facts["space"])
-        return FollowedStudy(past, search)
+        # A machine whose clock is wrong must not end the leases of all others.
+        ahead_seconds = Lease(self._directory.path / "lease").now() - time.time()
+        return FollowedStudy(past, search, ahead_seconds=ahead_seconds)
 
     def _identity(self) -> object:
         """Return which file the ledger is: another one may have taken its place."""

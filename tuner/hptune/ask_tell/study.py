@@ -244,7 +244,7 @@ def open_session(session: Session, changes: Changes, found: Found | None = None)
     with session.guard:
         seen = session.state.seen()
         session.finish = seen.finish
-        if seen.is_open and seen.finish is None and changes_nothing(seen, changes, found):
+        if seen.goes_on and changes_nothing(seen, changes, found):
             return
         try:
             with acquired(session.directory, is_brief=True) as lock:

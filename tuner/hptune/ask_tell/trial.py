@@ -9,20 +9,21 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.attempt import AttemptId, CameBack, Cause, Ending, Report, ReportedValue
+from ..core.attempt import CameBack, Cause, Ending, Report, ReportedValue
 from ..core.engine.records import LeasedAttempt
 from ..core.goals import unknown_metric
-from ..core.messages import Event, ParametersUsed, Reported
+from ..core.messages import Event, ParametersUsed, Reported, Start
 from ..core.seeds import training_seed
 from ..core.space.completion import opening_value
 from ..core.space.space import SearchSpace
-from ..core.trial import Params, Trial
+from ..core.trial import Trial
 from ..errors import HptuneError, TrialOverError, UsageError
 from ..training.context import AttemptStopped, TrialContext, as_metrics
 from ..training.function_objective import ending_of as ending_by_result
 from ..training.hyperparameters import HyperParameters, make_hyperparameters
 from ..user_code.user_errors import one_line, storable, user_traceback
 from ..worker.forkserver.used_parameters import used_parameters
+from .calls import GivenTrial
 
 if TYPE_CHECKING:
     from .session import Session
@@ -50,36 +51,23 @@ class AskedTrial(TrialContext):
 
     has_asked_all: Collection[Cause] = (Cause.RETURNED, Cause.PRUNED)
 
-    def __init__(
-        self,
-        session: Session,
-        attempt: AttemptId,
-        params: Params,
-        *,
-        seed: int,
-        epochs: int | None,
-        space: SearchSpace,
-        resumed_from: int | None = None,
-        rungs: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, session: Session, given: GivenTrial) -> None:
         super().__init__(
-            attempt=attempt,
-            params=dict(params),  # what the program does with it changes no state of the study
-            seed=seed,
-            directory=session.directory.trial(attempt.trial),
+            given.start,
+            directory=session.directory.trial(given.start.attempt.trial),
             goals=session.goals,
-            epochs=epochs,
-            resumed_from=resumed_from,
-            rungs=rungs,
+            epochs=given.epochs,
             send=self._deliver,
         )
-        self.attempt = attempt
+        # What the program does with it changes no state of the study.
+        self._params = dict(given.start.params)
+        self.attempt = given.start.attempt
         self.session = session
         self.is_over = False
-        self._space = space
-        if resumed_from is not None:  # those of later steps are of before it began again
+        self._space = SearchSpace.from_json(given.space)
+        if self.resumed_from is not None:  # those of later steps are of before it began again
             known = session.reader.reports(self.number)
-            self._earlier = _joined(each for each in known if each.step <= resumed_from)
+            self._earlier = _joined(each for each in known if each.step <= self.resumed_from)
 
     def __repr__(self) -> str:
         return f"AskedTrial({self.attempt}, params={dict(self._params)!r})"
@@ -146,7 +134,7 @@ class AskedTrial(TrialContext):
     def release(self) -> Trial:
         """Give the trial back without a result: another program gets it."""
         reason = "the program that had asked for it gave it back"
-        return self.end(Ending(Cause.RELEASED, reason=reason))
+        return self.end(Ending(Cause.STOPPED, reason=reason))
 
     def end(self, ending: Ending) -> Trial:
         """End the attempt."""
@@ -244,19 +232,7 @@ def asked_trials(session: Session, count: int, *, lease_seconds: float) -> list[
         StudyOverError: The study has no more.
         NoTrialError: None is free now.
     """
-    return [
-        AskedTrial(
-            session,
-            given.attempt,
-            given.params,
-            seed=given.seed,
-            epochs=given.epochs,
-            space=SearchSpace.from_json(given.space),
-            resumed_from=given.resume_from,
-            rungs=given.rungs,
-        )
-        for given in session.ask(count, lease_seconds=lease_seconds)
-    ]
+    return [AskedTrial(session, given) for given in session.ask(count, lease_seconds=lease_seconds)]
 
 
 def asked_trial(session: Session, trial: AskedTrial | int | str) -> AskedTrial:
@@ -277,14 +253,9 @@ def asked_trial(session: Session, trial: AskedTrial | int | str) -> AskedTrial:
     if not number.isdecimal() or (dot and not attempt.isdecimal()):
         raise UsageError(f"the trial is {trial!r}; allowed are its number, and 17.0 or such")
     leased, found = session.running_attempt(int(number), int(attempt) if attempt else None)
-    facts = session.reader.facts()
-    again = AskedTrial(
-        session,
-        leased.attempt.id,
-        found.params,
-        seed=training_seed(facts["seed"], found.number),
-        epochs=facts["epochs"],
-        space=SearchSpace.from_json(facts["space"]),
-    )
+    facts, running = session.reader.facts(), leased.attempt
+    seed = training_seed(facts["seed"], found.number)
+    start = Start(running.id, found.params, running.placement, seed)
+    again = AskedTrial(session, GivenTrial(start, facts["epochs"], facts["space"]))
     again.remember(session.reader.reports(found.number), leased)
     return again

@@ -44,6 +44,7 @@ _MODULES = {
 
 _ELSEWHERE = {
     "clean": "to delete a study, delete its directory",
+    "compare": "use `hptune list`, or `hptune dashboard FOLDER`, which draws several studies",
     "delete": "to delete a study, delete its directory",
     "init": "write a model file (`hptune help first-study`), or `hptune slurm init` for Slurm",
     "import": "`hptune run MODEL_FILE --warm-start SOURCE` learns from the trials of other tuners",

@@ -22,6 +22,7 @@ from .output import echo
 if TYPE_CHECKING:
     from ..config.start_points import Point
     from ..storage.directory import StudyDirectory
+    from ..storage.lease import LockOwner
 
 _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 2.0
@@ -62,18 +63,20 @@ def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
 
 def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
     from ..clusters.slurm_master import cancel_jobs
-    from ..storage.asking import send
     from ..storage.ledger import LedgerReader
 
-    owner = study.owner()
-    if owner is None and cancel_jobs(study):
+    if (owner := study.owner()) is not None:
+        _stop_master(study, owner, wait_seconds)
+    # One that was killed, or has left all to its next job, seems to be there for a minute.
+    if (owner is None or not _has_ended(study)) and cancel_jobs(study):
         _record_stop(study)
         follows = f"Continue with: hptune resume {study}"
         if not study.has_ledger:
             follows = "No study was made yet; to start it, run the same `hptune run` again"
         click.echo(f"The study's Slurm jobs are cancelled. {follows}")
-        return
-    if owner is None:
+    elif owner is not None:
+        click.echo(f"The study has stopped; {what_next(study)}")
+    else:
         study.open()
         if not (LedgerReader(study).run_state().without_master and _stop_programs(study)):
             raise StudyError(f"the study in {study} is not running, so there is nothing to stop")
@@ -81,21 +84,32 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
             "The study has stopped: programs that have its trials learn it at their next reports. "
             f"Continue with: hptune resume {study}"
         )
-        return
+
+
+def _stop_master(study: StudyDirectory, owner: LockOwner, wait_seconds: float) -> None:
+    from ..storage.asking import send
+
     send(study, UserAction.STOP, tool="hptune stop")
     tell_at = time.monotonic() + _SILENT_SECONDS
     for _ in polls(wait_seconds, _POLL_SECONDS):
         if study.owner() is None:
-            break
+            return
         if time.monotonic() > tell_at:
             click.echo(f"waiting until process {owner.pid} on {owner.host} has stopped …", err=True)
             tell_at = math.inf
-    else:
-        raise StudyError(
-            f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
-            f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
-        )
-    click.echo(f"The study has stopped; {what_next(study)}")
+    raise StudyError(
+        f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
+        f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
+    )
+
+
+def _has_ended(study: StudyDirectory) -> bool:
+    """Return whether the last master has recorded its end, and left the study to no other."""
+    from ..core.messages import FinishReason
+    from ..storage.ledger import LedgerReader
+
+    ended = LedgerReader(study).facts()["ended"] if study.has_ledger else None
+    return ended is not None and ended["finish_reason"] != FinishReason.HANDED_OVER
 
 
 def _stop_programs(study: StudyDirectory) -> bool:
@@ -131,16 +145,16 @@ def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None
     from ..storage.asking import ask
     from ..study.study import Study
 
-    deadline = time.monotonic() + wait_seconds
     ask(study, UserAction.STOP_TRIAL, tool="hptune stop", trial=number, wait_seconds=wait_seconds)
     results = Study(study)
-    while not (trial := results.trial(number)).state.is_final:
-        if time.monotonic() > deadline:
+    for is_last in polls(wait_seconds, _POLL_SECONDS):
+        if (trial := results.trial(number)).state.is_final:
+            break
+        if is_last:
             raise StudyError(
                 f"trial {number} was told to stop, but is {trial.state.lower()} after "
                 f"{wait_seconds:g} seconds. See `hptune log {study} {number}`"
             )
-        time.sleep(_POLL_SECONDS)
     metric = text.clean(results.goal.metric)
     value = "no value" if trial.value is None else f"{metric} {text.measured(trial.value)}"
     step = "" if trial.step is None else f" at step {trial.step}"

@@ -76,11 +76,8 @@ def program(
     from ..user_code import programs
 
     if model_file is not None or command is None or space is None:
-        found = [
-            name
-            for name, value in (("MODEL_FILE", model_file), ("--command", command))
-            if value is not None
-        ] + (["--space"] if space else [])
+        asked_for = {"MODEL_FILE": model_file, "--command": command, "--space": space}
+        found = [name for name, value in asked_for.items() if value is not None]
         if found == ["--command"]:
             raise UsageError(
                 "--command is given, but --space is missing: name a TOML or JSON file with the "

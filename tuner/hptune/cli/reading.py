@@ -51,10 +51,7 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
 
     found, masters = StudyDirectory(directory), Masters()
     if as_json and watches:
-        raise UsageError(
-            "--watch and --json are given, but a program reads the state once; leave "
-            "one of them out"
-        )
+        raise UsageError("--watch and --json are given; leave one of them out")
     if watches:
         from ..reporting.terminal.watch import watch
 
@@ -308,7 +305,7 @@ def list_studies(folder: Path | None, as_json: bool) -> None:
     from ..study.study import find_directories, listed
     from ..text import path, plural
 
-    others = "`hptune list FOLDER` lists the studies in another folder"
+    others = "`hptune list FOLDER` lists the studies of another folder, `hptune list .` of this one"
     place = Path("studies") if folder is None else folder
     errors: list[OSError] = []
     job_of = Masters().job_of

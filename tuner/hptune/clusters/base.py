@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..core.notice import Notice, Notify
@@ -281,7 +282,8 @@ class SchedulerCluster(Cluster):
 
         with lost_scheduler():
             cores: Mapping[str, int] = self._client.nthreads()
-        return fitting(layout.resources, ((count, None) for count in cores.values()))
+        has = (Capacity(tuple(range(count))) for count in cores.values())
+        return fitting(replace(layout.resources, gpus=0), has)
 
     def close(self, *, force: bool = False) -> None:
         """Close the executor and the connection; workers of others are left alone."""

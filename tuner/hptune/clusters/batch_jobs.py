@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hptune_jobqueue.errors import ConfigError, JobQueueError, JobsFailError, SubmissionError
+from hptune_jobqueue.job_records import FAILURES_IN_A_ROW
 from hptune_jobqueue.job_reports import read_output
 from hptune_jobqueue.scheduler import OwnScheduler
 
@@ -29,7 +30,7 @@ from ..errors import UsageError
 from ..text import plural
 from .batch_systems import SYSTEMS, JobMaker
 from .jobs import JobWorkers, jobs_folder, jobs_name, translated_errors, worker_arguments
-from .layout import WorkerLayout
+from .layout import WorkerLayout, fitting
 
 DEFAULT_MAX_JOBS = 10
 
@@ -45,6 +46,9 @@ _REFUSED_SECONDS = 60.0
 _TOLD_SECONDS = 10.0
 """How long no job has started until the user is told what the system shows."""
 
+_GONE_SECONDS = 600.0
+"""How long a job is kept whose worker is gone, though the system shows it: its node may be dead."""
+
 _CANCEL_SECONDS = 30.0
 """How long cancelled jobs may take to be gone."""
 
@@ -53,9 +57,6 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 _FORCE_SECONDS = 5.0
 """How long cancelling may take when the process ends now."""
-
-_FAILURES_IN_A_ROW = 3
-"""After this number of jobs of no use no others are submitted."""
 
 
 class BatchWorkers(JobWorkers["BatchCluster"]):
@@ -112,7 +113,7 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
                 "one here; ask for one, or start the workers in jobs of your own (see "
                 "docs/guide/batch-systems.md)"
             )
-        if not maker.size.holds(resources):
+        if not fitting(resources, [maker.has]):
             raise UsageError(
                 f"a trial asks for {resources}, but a job has {maker.size} ({maker.section}); ask "
                 "for less, or for larger jobs there"
@@ -153,9 +154,9 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         return "" if self._cluster is None else self._cluster.left
 
     def _jobs_for(self, sizes: Mapping[Resources, int]) -> int:
-        size = self.cluster.maker.size
+        job = [self.cluster.maker.has]
         # A trial may come that no job holds: one of a study that was resumed. It waits.
-        return math.ceil(sum(n / max(1, size.holds(trial)) for trial, n in sizes.items()))
+        return math.ceil(sum(n / max(1, fitting(trial, job)) for trial, n in sizes.items()))
 
 
 @dataclass(slots=True)
@@ -167,6 +168,7 @@ class BatchJob:
         worker: The name of its worker in Dask.
         submitted_at: When, by the monotonic clock.
         has_joined: Whether its worker has ever taken trials.
+        seen_at: When its worker was last there; endless before that.
         line: What the system last showed of it.
     """
 
@@ -174,6 +176,7 @@ class BatchJob:
     worker: str
     submitted_at: float
     has_joined: bool = False
+    seen_at: float = math.inf
     line: str = ""
 
 
@@ -229,6 +232,16 @@ class JobList:
                 refused.append(job.id)
         return refused
 
+    def lost(self, workers: Mapping[str, Seen], now: float) -> list[str]:
+        """Take out the jobs whose worker has been gone for long; returns their ids."""
+        for job in self.jobs:
+            job.seen_at = now if job.worker in workers else job.seen_at
+        lost = [job for job in self.jobs if now - job.seen_at > _GONE_SECONDS]
+        self.jobs = [job for job in self.jobs if job not in lost]
+        words = f"is cancelled: its worker has been gone for {_GONE_SECONDS:g} s"
+        self.lines += [f"job {job.id} {words}" for job in lost]
+        return [job.id for job in lost]
+
     def see_system(
         self, shown: Mapping[str, str], asked_at: float, workers: Mapping[str, Seen]
     ) -> list[BatchJob]:
@@ -270,7 +283,7 @@ class JobList:
             return 0 if seen is None else 1 + seen.is_busy
 
         self.jobs.sort(key=lambda job: (-use(job), job.submitted_at))
-        if self.failures >= _FAILURES_IN_A_ROW:
+        if self.failures >= FAILURES_IN_A_ROW:
             wanted = min(wanted, sum(job.has_joined for job in self.jobs))
         out = [job for job in self.jobs[wanted:] if use(job) < 2]
         self.jobs = [job for job in self.jobs if job not in out]
@@ -278,7 +291,7 @@ class JobList:
 
     def missing(self, wanted: int) -> int:
         """Return how many jobs are to be submitted."""
-        return 0 if self.failures >= _FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
+        return 0 if self.failures >= FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
 
     def fail(self, job: BatchJob, words: str) -> None:
         """Take out a job that was of no use, and tell the user why."""
@@ -286,17 +299,17 @@ class JobList:
         self.failures += 1
         self.reason = f"job {job.id} {words}"
         self.lines.append(self.reason.partition("\n")[0].rstrip(":"))
-        if self.failures == _FAILURES_IN_A_ROW:
+        if self.failures == FAILURES_IN_A_ROW:
             self.lines.append(
-                f"no more jobs are submitted: {_FAILURES_IN_A_ROW} in a row were of no use"
+                f"no more jobs are submitted: {FAILURES_IN_A_ROW} in a row were of no use"
             )
 
     @property
     def failure(self) -> str:
         """Why there will be no job any more; empty if there are jobs, or will be."""
-        if self.jobs or self.failures < _FAILURES_IN_A_ROW:
+        if self.jobs or self.failures < FAILURES_IN_A_ROW:
             return ""
-        return f"{_FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
+        return f"{FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
 
 
 class BatchCluster:
@@ -464,6 +477,7 @@ class BatchCluster:
         wanted = min(self._wanted, self._max_jobs)
         with self._lock:
             ids = self._list.fail_refused(workers)
+            ids += self._list.lost(workers, time.monotonic())
             ids += self._list.cancelled(wanted, workers)
         self.maker.cancel(ids)
         for _ in range(self._list.missing(wanted)):
@@ -477,7 +491,7 @@ class BatchCluster:
                 if self._refusals == 1:
                     again = f"it is tried again every {_REFUSED_SECONDS:g} s"
                     self._list.lines.append(f"{error}; {again}")
-                elif self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
+                elif self._refusals >= FAILURES_IN_A_ROW and not self._list.jobs:
                     return f"no job is left. {error}"
         return ""
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from hptune_jobqueue.errors import ConfigError, SubmissionError
 from hptune_jobqueue.script import job_class
+from hptune_jobqueue.sizing import for_trials
 
-from ..core.resources import Resources
+from ..core.resources import Capacity, Resources
 from ..worker.devices import notice_seconds
 
 _COMMAND_SECONDS = 30.0
@@ -27,9 +28,6 @@ _COMMAND_SECONDS = 30.0
 
 _DEATH_TIMEOUT_SECONDS = 60
 """How long a worker waits for the scheduler; that of a dead master is not replaced."""
-
-_WORKER_BYTES = 2**30
-"""The memory of a job that the worker keeps for itself, but no more than half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +99,13 @@ SYSTEMS: Mapping[str, BatchSystem] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class JobSize:
-    """What a job has for trials.
-
-    Attributes:
-        cores: Its cores.
-        memory_bytes: Its memory.
-        gpus: Its GPUs.
-    """
-
-    cores: int
-    memory_bytes: int
-    gpus: int
-
-    def holds(self, trial: Resources) -> int:
-        """Return how many trials a job holds.
-
-        >>> JobSize(8, 16 * 2**30, 2).holds(Resources(cpus=2, memory_bytes=6 * 2**30))
-        2
-        """
-        gpus = min(self.gpus, trial.processes) if trial.gpus is None else trial.gpus
-        counts = [self.cores / trial.cpus]
-        counts += [self.gpus / gpus] if gpus else []
-        counts += [self.memory_bytes / trial.memory_bytes] if trial.memory_bytes else []
-        return int(min(counts))
-
-    def __str__(self) -> str:
-        return Resources(self.cores, self.gpus, self.memory_bytes).amounts
-
-
 class JobMaker:
     """Makes the jobs of a study, as dask-jobqueue's configuration describes them.
 
     Attributes:
         system: The batch system.
-        size: What each job has.
+        has: What each job has for trials.
+        size: The same in words.
         section: Where the configuration of the jobs is, for messages.
         interface: The network interface for the scheduler; None for all.
         cancel_command: The command that cancels jobs; their ids follow.
@@ -168,8 +137,10 @@ class JobMaker:
                 f"{command} is not found; run this where {system.title} answers, such as on a "
                 "login node"
             )
-        memory = max(job.worker_memory // 2, job.worker_memory - _WORKER_BYTES)
-        self.size = JobSize(job.worker_cores, memory, self._gpus())
+        memory = for_trials(job.worker_memory)
+        gpus = tuple(map(str, range(self._gpus())))
+        self.has = Capacity(tuple(range(job.worker_cores)), gpus, memory)
+        self.size = Resources(job.worker_cores, len(gpus), memory).amounts
         self._arguments += ("--memory", str(memory))
         options: Mapping[str, Any] = self._configured("scheduler-options") or {}
         self.interface: str | None = options.get("interface") or self._configured("interface")

@@ -12,6 +12,7 @@ from ..config.kinds import AUTO
 from ..config.settings import StudySettings
 from ..core.budget import Device
 from ..core.resources import Amount, Capacity, Resources, size
+from ..core.scheduling.cluster import ClusterState
 from ..errors import UsageError
 from ..registry import shown_name
 from ..text import plural
@@ -29,19 +30,22 @@ class WorkerLayout:
         resources: What a trial holds.
         measured: The amounts left unspecified; measured usage decides them.
         gpus: The number of GPUs that all workers share out.
+        memory_bytes: The memory that they share out; 0 if unknown.
     """
 
     cores: list[tuple[int, ...]]
     resources: Resources
     measured: tuple[Amount, ...] = ()
     gpus: int = 0
+    memory_bytes: int = 0
 
     @property
     def at_once(self) -> int:
-        """How many trials the cores and GPUs can hold at once."""
-        count = len(self.cores)
-        gpus = (len(range(index, self.gpus, count)) for index in range(count))  # some have more
-        return fitting(self.resources, zip(map(len, self.cores), gpus, strict=True))
+        """How many trials the workers can hold at once."""
+        count, gpus = len(self.cores), tuple(map(str, range(self.gpus)))
+        shares = (Capacity(cpus, gpus[i::count], self.memory_bytes // count)
+                  for i, cpus in enumerate(self.cores))  # fmt: skip
+        return fitting(self.resources, shares)
 
     @property
     def usual(self) -> Resources:
@@ -130,7 +134,7 @@ def resolve_layout(
         and not settings.chooses_split
     )
     measured = _measured(settings, constants.get("RESOURCES")) if is_packed else ()
-    return WorkerLayout(cores, resources, measured, len(machine.gpus))
+    return WorkerLayout(cores, resources, measured, len(machine.gpus), machine.memory_bytes)
 
 
 _MOST_WORKERS_PER_CORE = 8
@@ -165,32 +169,18 @@ def _of_one_trial_each(
     return [tuple(cores[i * cpus : (i + 1) * cpus]) for i in range(min(counts))]
 
 
-def fitting(resources: Resources, workers: Iterable[tuple[int, int | None]]) -> int:
+def fitting(resources: Resources, workers: Iterable[Capacity]) -> int:
     """Return how many trials workers can hold at once.
 
-    Args:
-        resources: What a trial holds.
-        workers: The numbers of cores and GPUs of each; None for GPUs that do not count.
-
-    >>> fitting(Resources(cpus=2), [(5, 0), (3, 0)])
+    >>> fitting(Resources(cpus=2), [Capacity((0, 1, 2, 3, 4)), Capacity((0, 1, 2))])
     3
-    >>> fitting(Resources(cpus=4, nodes=2), [(5, 0), (3, 0)])
-    1
-    >>> fitting(Resources(), [(16, 1), (16, 0)]), fitting(Resources(gpus=0.5), [(16, 1), (16, 0)])
-    (17, 2)
+    >>> fitting(Resources(cpus=2, nodes=2), [Capacity((0, 1, 2, 3)), Capacity((0, 1))])
+    3
     """
-    one = resources.of_one_node
-    return sum(_slots(one, *worker) for worker in workers) // resources.nodes
-
-
-def _slots(one: Resources, cores: int, gpus: int | None) -> int:
-    slots = int(cores // one.cpus)
-    wanted = one.gpus
-    if wanted is None:
-        wanted = one.processes if gpus else 0
-    if gpus is None or not wanted:
-        return slots
-    return min(slots, gpus * int(1 / wanted + 1e-9) if wanted < 1 else gpus // int(wanted))
+    state = ClusterState()
+    for number, has in enumerate(workers):
+        state.add(str(number), "", has)
+    return sum(state.slots_when_empty(each, resources) for each in state) // resources.nodes
 
 
 def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
@@ -288,10 +278,12 @@ def _check_fits(wanted: Resources, asked: Asked, machine: Capacity, *, is_certai
             f"are: {found} (`hptune doctor` says where it looks){of_each}; ask for fewer"
             f"{' or fewer workers' if of_each else ''}"
         )
-    if machine.memory_bytes and wanted.memory_bytes > machine.memory_bytes:
+    memory = machine.memory_bytes // shares
+    if memory and wanted.memory_bytes > memory:
+        whose = "this machine" if shares == 1 else f"each of {shares} workers"
         raise UsageError(
-            f"a trial asks for {size(wanted.memory_bytes)} of memory, but this machine has "
-            f"{size(machine.memory_bytes)}; ask for less"
+            f"a trial asks for {size(wanted.memory_bytes)} of memory, but {whose} has "
+            f"{size(memory)}; ask for less{' or fewer workers' * (shares > 1)}"
         )
 
 

@@ -83,7 +83,8 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
 def _seconds(text: str) -> float:
     text = text.strip().lower()
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    has_units = all(unit for _, unit in parts[1:])  # the 30 of 1h30 would be seconds
+    if not (parts and has_units) or "".join(number + unit for number, unit in parts) != text:
         raise ValueError
     return sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -55,8 +56,9 @@ def read_objective(text: str) -> tuple[str, Direction | None]:
         UsageError: The text is not an objective.
     """
     metric, colon, word = (part.strip() for part in text.partition(":"))
-    if not metric:
-        raise UsageError(f"the objective {text!r} names no metric; give for example val_accuracy")
+    if not metric or "," in metric:
+        words = "names no metric" if not metric else "has a comma; give each objective by itself"
+        raise UsageError(f"the objective {text!r} {words}, such as val_accuracy")
     if not colon:
         return metric, None
     try:
@@ -79,12 +81,8 @@ def read_constraint(text: str) -> Constraint:
         UsageError: The text is not a constraint.
     """
     found = _CONSTRAINT.fullmatch(text)
-    if found is not None:
-        try:
-            bound = float(found["bound"])
-        except ValueError:
-            bound = math.nan
-        if math.isfinite(bound):
+    with contextlib.suppress(ValueError):
+        if found is not None and math.isfinite(bound := float(found["bound"])):
             return Constraint(found["metric"], Comparison(found["sign"]), bound)
     raise UsageError(
         f"the constraint is {text!r}; allowed are a metric, one of <, <=, > and >=, and a number, "

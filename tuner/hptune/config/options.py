@@ -177,8 +177,8 @@ class StudyOptions:
     trial_timeout_seconds: float | None = setting(
         kinds.duration(may_be_none=True),
         Section.AMOUNT,
-        "Time that one trial may run, such as 30m. A trial that takes longer fails (see "
-        "--on-failure).",
+        "Time that one trial may run, such as 30m; after an interruption it has all of it again. A "
+        "trial that takes longer fails (see --on-failure).",
         default=None,
         flag="--trial-timeout",
     )

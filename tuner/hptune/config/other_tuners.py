@@ -25,6 +25,7 @@ _NAMES = {
 }
 _ANSWERS = {
     "direction": "the objective says it, such as --objective val_loss:min",
+    "dry_run": "`hptune slurm script SLURM_TOML` prints the jobs, `hptune space` the search space",
     "executions_per_trial": "--confirm trains the best configurations again with other seeds",
     "load_if_exists": "resume continues a study",
     "repeats": "--confirm N trains the best N again, and --confirm-repeats says how often",

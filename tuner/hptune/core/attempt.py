@@ -33,7 +33,7 @@ class Cause(enum.StrEnum):
 
     RETURNED = "returned"
     STOPPED = "stopped"
-    """The study stops (`Halt.STOP`)."""
+    """The study stops (`Halt.STOP`), or the program that trained it gave the trial back."""
     PRUNED = "pruned"
     PAUSED = "paused"
     EXCEPTION = "exception"

@@ -385,10 +385,15 @@ class Start:
     """Start an attempt on a placement.
 
     Attributes:
+        attempt: The attempt's name; that of a rank, in the order to one.
+        params: The configuration.
+        placement: The cores, GPUs and memory of the attempt, or of a rank.
+        seed: The seed of every random number generator of the training.
         incumbents: Scores of the best trials so far. An attempt that is not among the best with
             them need not keep its model.
-        resume_from: The last step that the trial has reported; None if it has reported none.
-        keep_last: Whether the checkpoint of the last epoch may be needed.
+        resume_from: The last step that the trial has reported; None if it has reported none. The
+            attempt continues from the newest checkpoint up to there, if there is one.
+        keep_last: Whether the checkpoint of the last epoch may be needed, to train further later.
         rungs: The steps at which the attempt is judged: `Stop` or `Continue` follows its report.
     """
 
@@ -396,8 +401,8 @@ class Start:
     params: Params
     placement: Placement
     seed: int
-    incumbents: tuple[Score, ...]
-    resume_from: int | None
+    incumbents: tuple[Score, ...] = ()
+    resume_from: int | None = None
     keep_last: bool = False
     rungs: tuple[int, ...] = ()
 

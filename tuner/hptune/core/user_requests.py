@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 class UserAction(enum.StrEnum):
@@ -64,7 +65,7 @@ class UserRequest:
     action: UserAction
     by: str
     trial: int | None = None
-    points: tuple[Mapping[str, object], ...] = ()
+    points: tuple[Mapping[str, Any], ...] = ()
     note: Note | None = None
     event: tuple[str, str] | None = None
     master: str = ""

@@ -241,10 +241,11 @@ class ParallelState:
         # The ranks need the master to end together.
         limits = replace(order.brief.limits, master_grace_seconds=0.0)
         order = replace(order, brief=replace(order.brief, limits=limits), parallel=parallel)
-        return [
-            replace(order, attempt=attempt.rank_name(i), placement=placement)
+        starts = (
+            replace(order.start, attempt=attempt.rank_name(i), placement=placement)
             for i, placement in enumerate(placements)
-        ]
+        )
+        return [replace(order, start=start) for start in starts]
 
     def stop(self, name: AttemptId, halt: Halt, *, now: float) -> Instructions:
         """Handle the order to stop an attempt.

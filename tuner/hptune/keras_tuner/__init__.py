@@ -26,6 +26,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..core.spelling import nearest_name
 from ..errors import HptuneError, StudyError, UsageError
 from .oracle_settings import directed, library, settings_of
 
@@ -44,8 +45,8 @@ _IGNORED = {"alpha": 1e-4, "beta": 2.6, "num_initial_points": None, "allow_new_e
 """Attributes of oracles that have no counterpart, with their defaults."""
 script_settings: dict[str, Any] = {}
 """Settings given to `hptune run`, which come before those of the script."""
-searched: list[Tuner] = []
-"""The tuners that have searched in this process."""
+made: list[Tuner] = []
+"""The tuners of the script that runs."""
 
 
 def __getattr__(name: str) -> Any:
@@ -102,6 +103,7 @@ class Tuner:
         _check_overrides(self, hypermodel)
         from ..user_code.model_file import BuildFunction
 
+        made.append(self)
         self.oracle = oracle
         has_build = hasattr(hypermodel, "build")
         self.hypermodel: Any = hypermodel if has_build else BuildFunction(hypermodel)
@@ -165,17 +167,17 @@ class Tuner:
             StudyError: The study cannot continue; calling `search` again continues it later.
             KeyboardInterrupt: The study was interrupted; the same script continues it.
         """
-        takes = inspect.signature(self.hypermodel.fit).parameters if self._has_own_fit() else {}
+        from ..user_code.search_arguments import has_own_fit
+
+        fits_itself = has_own_fit(self.hypermodel)
+        takes = inspect.signature(self.hypermodel.fit).parameters if fits_itself else {}
         own = [name for name, take in takes.items() if take.kind is take.POSITIONAL_OR_KEYWORD]
         # Its own are those after hp, model, x and y.
         given = dict(zip((*_FIT[:2], *(own[4:] or _FIT[2:])), fit_args, strict=False)) | fit_kwargs
         is_quiet = given.get("verbose") == 0
-        epochs = given.pop("epochs", None)
+        epochs = given.pop("epochs", None if fits_itself else 1)  # Keras's default
         if "epochs" in self._settings:  # of Hyperband or the user, as in KerasTuner
             epochs = None
-        elif epochs is None and not self._has_own_fit():
-            epochs = 1  # Keras's default
-        searched.append(self)
         try:
             self._tuner(is_quiet=is_quiet).fit(
                 given.pop("x", None), given.pop("y", None), epochs=epochs, **given
@@ -238,7 +240,8 @@ class Tuner:
             # The search that follows need not import the framework again.
             found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)))
         space = SearchSpace.from_json(found.space)
-        _show(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
+        words = space_text(space, warnings=found.warnings, is_complete=found.is_complete)
+        sys.stdout.write(f"{words}\n")
 
     def results_summary(self, num_trials: int = 10) -> None:
         """Print the best trials as a table."""
@@ -247,7 +250,8 @@ class Tuner:
         from ..reporting.results.trials import ranked, trials_text
 
         view = self.study.view()
-        _show(trials_text(view, ranked(view)[:num_trials], now=time.time(), width=None))
+        words = trials_text(view, ranked(view)[:num_trials], now=time.time(), width=None)
+        sys.stdout.write(f"{words}\n")
 
     def get_best_models(self, num_models: int = 1) -> list[Any]:
         """Return the Keras models of the best trials, the best first, as after their best epochs.
@@ -314,11 +318,6 @@ class Tuner:
 
         return StudyDirectory(self._path).has_ledger
 
-    def _has_own_fit(self) -> bool:
-        from ..user_code.search_arguments import has_own_fit
-
-        return has_own_fit(self.hypermodel)
-
 
 class _OfOracle(Tuner):
     """A tuner that makes its oracle, from those of its arguments that the oracle takes."""
@@ -328,11 +327,17 @@ class _OfOracle(Tuner):
     def __init__(
         self, hypermodel: Any = None, objective: Any = None, *more: Any, **arguments: Any
     ) -> None:
+        from ..tuner import Tuner as HptuneTuner
+
         kind = getattr(library().oracles, self._oracle)
         known = inspect.signature(kind).parameters
         own = dict(zip(known, (objective, *more), strict=False))
         own |= {name: arguments.pop(name) for name in [*arguments] if name in known}
         own["objective"] = directed(own.get("objective"))
+        others = {*inspect.signature(Tuner).parameters, *inspect.signature(HptuneTuner).parameters}
+        for name in arguments.keys() - others:
+            if near := nearest_name(name, known):
+                raise UsageError(f"{self._oracle} has no argument {name!r}; did you mean {near}?")
         super().__init__(kind(**own), hypermodel, **arguments)
 
 
@@ -412,10 +417,6 @@ def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
         )
     if hypermodel is None:
         raise UsageError(f"{name} has no hypermodel; give build_model(hp), or a HyperModel")
-
-
-def _show(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
 
 
 def _remove_study(path: Path) -> None:

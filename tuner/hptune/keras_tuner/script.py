@@ -32,23 +32,24 @@ def run_script(
         say: Takes what is being imported, as from `watched_imports`.
 
     Raises:
-        ModelFileError: The script has failed before its first search, or has not searched.
+        ModelFileError: The script has failed before its first search, or no tuner has trials.
         StudyError: It has failed later.
         BaseException: What a search raised, or the script to end itself.
     """
     tuners.script_settings.update(settings)
-    before = len(tuners.searched)
+    tuners.made.clear()
     try:
         with watched_imports(say), _in_place_of_keras_tuners(), _as_main(path, arguments):
             runpy.run_path(str(path), run_name="__main__")
-    except HptuneError:
+    except HptuneError as error:
+        error.detail = error.detail or user_traceback(error)
         raise
     except Exception as error:
-        kind = ModelFileError if len(tuners.searched) == before else StudyError
+        kind = StudyError if any(each.oracle.trials for each in tuners.made) else ModelFileError
         raise kind(f"{path.name}: {one_line(error)}", user_traceback(error)) from error
     finally:
         tuners.script_settings.clear()
-    if len(tuners.searched) == before:
+    if not any(each.oracle.trials for each in tuners.made):
         raise ModelFileError(
             f"{path.name} has ended without a search: no tuner's search(…) was called"
         )

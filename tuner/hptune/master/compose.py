@@ -9,6 +9,8 @@ from ..core.engine.engine import Engine
 from ..core.resources import Amount
 from ..executors.base import Executor
 from ..files.file_errors import storage_errors
+from ..registry import shown_name
+from ..reporting.terminal.progress import RunHeader
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
@@ -58,6 +60,27 @@ class Run:
         searched = sum(trial.confirms is None for trial in trials)
         again = len(self.plan.go_on) + len(self.plan.retried)
         return unfinished + max(0, total - searched) + again
+
+    def header(self, *, began_at: float) -> RunHeader:
+        """Return what is shown at the start; the time is that of the user's command."""
+        plan, settings, cluster = self.plan, self.plan.settings, self.workers.cluster
+        return RunHeader(
+            study=str(self.directory),
+            search=shown_name(settings.search),
+            goal=str(plan.goals),
+            trials=settings.budget_trials,
+            parallelism=cluster.text(plan.layout),
+            notes=(*plan.notes, *cluster.notes),
+            epochs=plan.epochs,
+            confirm=settings.confirm,
+            confirm_times=settings.confirm_times,
+            budget="" if settings.device_budget is None else str(settings.device_budget),
+            timeout_seconds=settings.timeout_seconds or None,
+            trial_timeout_seconds=settings.trial_timeout_seconds or None,
+            began_at=began_at,
+            earlier_seconds=self.engine.active_seconds,
+            stops_early=settings.pruner not in (None, "none"),
+        )
 
 
 def compose(

@@ -228,7 +228,7 @@ class StudyLoop:
             case GrowSpace(declared=declared):
                 self._grow(declared)
             case Start():
-                self._executor.start(self._order(command))
+                self._executor.start(AttemptOrder(self._brief, command, self._space_json))
             case Stop(attempt=attempt, halt=halt):
                 self._executor.stop(attempt, halt)
             case Continue():
@@ -243,20 +243,6 @@ class StudyLoop:
                 pass  # answered before
             case _:
                 assert_never(command)
-
-    def _order(self, start: Start) -> AttemptOrder:
-        return AttemptOrder(
-            brief=self._brief,
-            attempt=start.attempt,
-            params=start.params,
-            space=self._space_json,
-            placement=start.placement,
-            seed=start.seed,
-            incumbents=start.incumbents,
-            resume_from=start.resume_from,
-            keep_last=start.keep_last,
-            rungs=start.rungs,
-        )
 
     def _grow(self, declared: Sequence[Mapping[str, object]]) -> None:
         try:

@@ -39,11 +39,6 @@ class RunDisplay:
     is_quiet: bool = False
     began_at: float = field(default_factory=time.time)
 
-    @property
-    def seconds(self) -> float:
-        """The time since the command began."""
-        return time.time() - self.began_at
-
     def note(self, line: str) -> None:
         """Show one line that stays."""
         self.progress.note(Notice(line))

@@ -20,7 +20,6 @@ from ..core.space.space import SearchSpace
 from ..core.study_config import StudyConfig
 from ..core.trial import Suggestion
 from ..files.access import is_file
-from ..registry import shown_name
 from ..storage.directory import StudyDirectory
 from ..user_code.source import SourceKind
 from ..worker.dask.versions import installed
@@ -28,7 +27,6 @@ from .mirror import check_mirror
 from .suggester import ask_ahead
 
 if TYPE_CHECKING:
-    from ..reporting.terminal.progress import RunHeader
     from .earlier.read import Earlier
 
 
@@ -150,45 +148,6 @@ class RunPlan:
             retries_nodes=self.retries_nodes,
             was_handed_over=self.was_handed_over,
             without_master=without_master,
-        )
-
-    def header(
-        self,
-        study: str,
-        *,
-        parallelism: str,
-        notes: Sequence[str],
-        began_at: float,
-        earlier_seconds: float,
-    ) -> RunHeader:
-        """Return what is shown at the start of the run.
-
-        Args:
-            study: The study's directory.
-            parallelism: Where the trials run, and how many at once.
-            notes: Further lines for the user.
-            began_at: When the user's command began, in seconds since the epoch.
-            earlier_seconds: How long earlier runs of the study took.
-        """
-        from ..reporting.terminal.progress import RunHeader  # loads what views and costs are
-
-        settings = self.settings
-        return RunHeader(
-            study=study,
-            search=shown_name(settings.search),
-            goal=str(self.goals),
-            trials=settings.budget_trials,
-            parallelism=parallelism,
-            notes=(*self.notes, *notes),
-            epochs=self.epochs,
-            confirm=settings.confirm,
-            confirm_times=settings.confirm_times,
-            budget="" if settings.device_budget is None else str(settings.device_budget),
-            timeout_seconds=settings.timeout_seconds or None,
-            trial_timeout_seconds=settings.trial_timeout_seconds or None,
-            began_at=began_at,
-            earlier_seconds=earlier_seconds,
-            stops_early=settings.pruner not in (None, "none"),
         )
 
 

@@ -12,7 +12,6 @@ order. So the collecting master may die at any time.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Collection, Mapping
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.attempt import AttemptId
+from ..core.clock import polls
 from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -33,8 +33,6 @@ from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal
 from ..storage.directory import StudyDirectory
 from ..storage.lease import Lease
 from .past import Past
-
-logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0
 """How long to wait for attempts that still run; they are told to write a checkpoint and stop."""
@@ -112,16 +110,12 @@ def discard_journals(directory: StudyDirectory) -> None:
 def _wait_for_running(
     directory: StudyDirectory, paths: list[Path], patience_seconds: float
 ) -> None:
-    deadline = time.monotonic() + patience_seconds
     # The clock of the file system, which stamps the journals, may differ from this machine's.
     ahead = Lease(directory.path / "lease").now() - time.time()
-    waiting = [path for path in paths if _is_touched(path, ahead) and not _has_ended(path)]
-    if waiting:
-        logger.info("Waiting for %d trials that still run for the last master.", len(waiting))
-    while waiting and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-        waiting = [path for path in waiting if _is_touched(path, ahead)]
-        waiting = [path for path in waiting if not _has_ended(path)]
+    for _ in polls(patience_seconds, _POLL_SECONDS):
+        paths = [path for path in paths if _is_touched(path, ahead) and not _has_ended(path)]
+        if not paths:
+            return
 
 
 def _has_ended(path: Path) -> bool:

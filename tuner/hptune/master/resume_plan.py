@@ -59,20 +59,16 @@ class ResumeRequest:
     """The changes, together with the study's past.
 
     Attributes:
-        stored: The settings of the last run.
         asked: The settings from now on.
         epochs: The full training of a trial from now on; None if unknown.
         tries: Configurations, given in part, to try next unless they were tried before.
-        accept_space: As in `Changes`.
-        retry_failed: As in `Changes`.
+        changes: What the user has asked for.
     """
 
-    stored: StudySettings
     asked: Asked
     epochs: int | None
     tries: Sequence[Mapping[str, object]]
-    accept_space: bool = False
-    retry_failed: bool = False
+    changes: Changes
 
     def new_points(
         self, space: SearchSpace, trials: Sequence[Trial], added: Sequence[Params] = ()
@@ -87,13 +83,11 @@ class ResumeRequest:
         Raises:
             UsageError: One lies outside the space.
         """
-        # The start points of the study itself are in the ledger already.
-        tries = [point for point in self.tries if point not in self.stored.start_points]
-        hint = "" if self.retry_failed else "--retry-failed runs failed trials again"
+        hint = "" if self.changes.retry_failed else "--retry-failed runs failed trials again"
         known = known_configurations(space, trials, added, retry_hint=hint)
         found: dict[Hashable, Suggestion] = {}
         notes = []
-        for number, params in enumerate(completed_points(tries, space), start=1):
+        for number, params in enumerate(completed_points(self.tries, space), start=1):
             key = space.key(params)
             if key in known:
                 notes.append(f"start point {number} {known[key]}")
@@ -129,18 +123,18 @@ def resume_request(changes: Changes, past: Past) -> ResumeRequest:
         UsageError: The study cannot be resumed like this.
     """
     given = dict(changes.settings)
-    tries = given.pop("start_points", ())
+    # The start points of the study itself are in the ledger already.
+    own = past.settings.start_points
+    tries = [point for point in given.pop("start_points", ()) if point not in own]
     facts, settings = past.facts, past.settings.changed(given)
     check_changes(settings, past)
     check_mirror(settings)
     epochs = settings.epochs or facts["epochs"]
     request = ResumeRequest(
-        stored=past.settings,
         asked=asked(settings, goals=goals_of(facts), epochs=epochs),
         epochs=epochs,
         tries=tries,
-        accept_space=changes.accept_space,
-        retry_failed=changes.retry_failed,
+        changes=changes,
     )
     if not changes.accept_space:
         space = _grown(SearchSpace.from_json(facts["space"]), past.found_later)
@@ -162,13 +156,13 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
     check_room(request.asked.settings, len(added), past)
     layout, carrier = workers.placed(resolved)
     go_on = _that_train_on(engine, StudyFiles(past.directory, resolved.goals), epochs)
-    retried = engine.able_to_retry if request.retry_failed else ()
+    retried = engine.able_to_retry if request.changes.retry_failed else ()
     return RunPlan(
         asked=resolved.asked,
         resolved=resolved,
         go_on=go_on,
         retried=retried,
-        retries_nodes=request.retry_failed,
+        retries_nodes=request.changes.retry_failed,
         was_handed_over=left_on_purpose(past),
         seed=facts["seed"],
         declared=declared,
@@ -178,7 +172,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
         carrier=carrier,
         notes=(
             *found.warnings,
-            *_place_notes(request),
+            *_place_notes(request, past),
             *_resume_notes(engine, retried),
             *resolved.notes,
             *known,
@@ -188,8 +182,8 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Place
     )
 
 
-def _place_notes(request: ResumeRequest) -> list[str]:
-    before, now = request.stored.cluster, request.asked.settings.cluster
+def _place_notes(request: ResumeRequest, past: Past) -> list[str]:
+    before, now = past.settings.cluster, request.asked.settings.cluster
     if before in (now, AUTO):  # the options that choose it are in the command
         return []
     name = f"--cluster {shown_name(before)}"
@@ -203,8 +197,8 @@ def left_on_purpose(past: Past) -> bool:
     was stopped has left none.
     """
     reason = (past.facts["ended"] or {}).get("finish_reason")
-    was_stopped = reason == FinishReason.INTERRUPTED and past.engine.snapshot.running
-    return reason == FinishReason.HANDED_OVER or bool(was_stopped)
+    has_left = len(past.engine.snapshot.running) > len(past.engine.leased)  # programs keep theirs
+    return reason == FinishReason.HANDED_OVER or (reason == FinishReason.INTERRUPTED and has_left)
 
 
 def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:
@@ -213,7 +207,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     Raises:
         UsageError: A configuration to try lies outside the space.
     """
-    ended, settings = past.facts["ended"], request.asked.settings
+    ended, settings, before = past.facts["ended"], request.asked.settings, past.settings
     trials = past.trials
     if ended and _is_used_up(settings, past):  # whatever else is asked, nothing of it can be done
         finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
@@ -221,14 +215,14 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return finish, [f"nothing is done: {finish.reason}; {more}"]
     if ended is None or not all(trial.state.is_final for trial in trials):
         return None
-    able_to_retry = past.engine.able_to_retry
-    if request.accept_space or (request.retry_failed and able_to_retry):
+    able_to_retry, changes = past.engine.able_to_retry, request.changes
+    if changes.accept_space or (changes.retry_failed and able_to_retry):
         return None
     is_changed = any(
-        getattr(settings, each.name) != getattr(request.stored, each.name)
+        getattr(settings, each.name) != getattr(before, each.name)
         for each in SETTINGS
         if each.section in _MAKE_WORK
-    ) or settings.own_options("pruner") != request.stored.own_options("pruner")
+    ) or settings.own_options("pruner") != before.own_options("pruner")
     if is_changed or (request.epochs or 0) > (past.facts["epochs"] or 0):
         return None
     space = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
@@ -294,7 +288,7 @@ def resolve_again(request: ResumeRequest, past: Past, found: Found) -> tuple[Res
     changes = "; ".join(differences)
     if not differences:
         space = known  # in its old order, which determines what samplers draw
-    elif request.accept_space:
+    elif request.changes.accept_space:
         lines.append(f"the search space is another one: {changes} (finished trials stay)")
     else:
         raise SpaceChangedError(

@@ -15,15 +15,14 @@ from ..config.resolved import check_plug_ins, resolve
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
-from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Event, Finish, FinishReason
 from ..core.space.space import SearchSpace
-from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..files.access import exists, is_file
 from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
+from ..reporting.terminal.report_checks import ReportChecks
 from ..storage.artifacts import StudyFiles
 from ..storage.asking import note_agent
 from ..storage.directory import StudyDirectory
@@ -31,7 +30,7 @@ from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..storage.turn import acquired
 from ..storage.whose import Use
-from ..text import duration, plural, step_word
+from ..text import duration, plural
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
@@ -296,15 +295,8 @@ def _run(
             # A pause lasts until a user resumes the study.
             keeps_pause = cluster.was_requeued and bool(run.engine.snapshot.paused_by)
             cluster.scale_up(plan.layout.resources, 0 if keeps_pause else run.trials_to_run)
-            header = plan.header(
-                str(run.directory),
-                parallelism=cluster.text(plan.layout),
-                notes=cluster.notes,
-                began_at=display.began_at,
-                earlier_seconds=run.engine.active_seconds,
-            )
             run.ledger.set_facts({"measuring": False})
-            display.progress.start(header)
+            display.progress.start(run.header(began_at=display.began_at))
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
             # A run's time begins with the user's command, and so with what all displays show.
@@ -337,16 +329,13 @@ def _observers(
 ) -> RunObservers:
     plan, known = run.plan, run.engine.snapshot
     has_own_epochs = any(parameter.name == "epochs" for parameter in plan.space)
+    pruner = shown_name(plan.asked.pruner.name)
     notifications = Notifications(
         run.engine.workers,
+        ReportChecks(pruner, plan.goals, plan.epochs, has_own_epochs=has_own_epochs),
         workers_are_known=run.workers.cluster.is_local,
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
-        pruner=shown_name(plan.asked.pruner.name),
-        objectives=[goal.metric for goal in plan.goals.objectives],
-        epochs=None if has_own_epochs else plan.epochs,
-        step_word=step_word(plan.epochs),
-        unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
     packing = PackingLines((known.packing, known.packing_advice))
     return RunObservers(display, notifications, run.workers, executor, notifier, packing)
@@ -403,7 +392,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         run.workers.clock,
         users=users,
         timeout_seconds=run.plan.settings.timeout_seconds or None,
-        worked_seconds=run.engine.active_seconds + display.seconds,
+        counts_from=display.began_at - run.engine.active_seconds,
         overspent=run.engine.overspent,
         may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
         poll_seconds=lambda: BESIDE_PROGRAMS_SECONDS if run.engine.leased else STOP_POLL_SECONDS,

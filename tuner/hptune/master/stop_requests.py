@@ -38,7 +38,8 @@ class StopRequests:
         lock: The study's lock, kept fresh.
         clock: The run's clock.
         timeout_seconds: How long masters may work on the study in all; None for no limit.
-        worked_seconds: How long masters, this one included, have worked on it until now.
+        counts_from: When they would have begun, in seconds since the epoch, if they had worked on
+            it without a break.
         users: Returns the answers to users' requests since its last call, at this time.
         overspent: Returns the request to stop if the budget is spent at this time, else None.
         may_stop: Returns whether to stop now for this signal. Called again and again until it is
@@ -51,8 +52,8 @@ class StopRequests:
         lock: MasterLock,
         clock: Clock,
         *,
-        timeout_seconds: float | None,
-        worked_seconds: float,
+        timeout_seconds: float | None = None,
+        counts_from: float = 0.0,
         users: Callable[[float], Sequence[Event]] = lambda _: (),
         overspent: Callable[[float], StopRequested | None] = lambda _: None,
         may_stop: Callable[[int], bool] | None = None,
@@ -67,9 +68,8 @@ class StopRequests:
         self._is_reported = False
         self._signal: signal.Signals | None = None
         self._may_stop = may_stop
-        limit = timeout_seconds
-        self._limit = "" if limit is None else f"the time limit of {duration(limit)} is reached"
-        self._end = None if limit is None else clock.now() - worked_seconds + limit
+        self._limit = f"the time limit of {duration(timeout_seconds)} is reached"
+        self._end = math.inf if timeout_seconds is None else counts_from + timeout_seconds
 
     def __call__(self) -> Sequence[Event]:
         """Return what users ask for; and the request to stop, once, if there is one."""
@@ -98,7 +98,7 @@ class StopRequests:
                 return None
             reason = f"interrupted {_REASONS[self._signal]}"
             return StopRequested(now, FinishReason.INTERRUPTED, reason)
-        if self._end is not None and now >= self._end:
+        if now >= self._end:
             return StopRequested(now, FinishReason.TIME_UP, self._limit)
         return self._overspent(now)
 

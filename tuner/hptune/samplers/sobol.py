@@ -35,8 +35,8 @@ class SobolSampler(Sampler):
     ) -> None:
         self._seed = seed
         self._encoding = Encoding(space)
-        self._points = _Sobol(len(self._encoding), seed)
         self._untried = Untried(space)
+        self._points: Floats = np.empty((0, len(self._encoding)))
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """Return an untried configuration for each number; fewer once all are tried."""
@@ -54,24 +54,21 @@ class SobolSampler(Sampler):
     def _from(self, number: int) -> Iterator[Params]:
         free = np.full(len(self._encoding), np.nan)
         for each in range(number, number + _MAX_SKIPPED_POINTS):
-            yield self._encoding.decode(free, self._points.point(each))
+            yield self._encoding.decode(free, self._point(each))
 
+    def _point(self, number: int) -> Floats:
+        """Return the point with this number, from 0; its coordinates lie in [0, 1).
 
-class _Sobol:
-    """Sobol sequence (Sobol 1967) with Matousek's scrambling and a digital shift, from scipy."""
-
-    def __init__(self, dimensions: int, seed: int) -> None:
-        self._dimensions = dimensions
-        self._seed = seed
-        self._computed: Floats = np.empty((0 if dimensions else 1, dimensions))
-
-    def point(self, number: int) -> Floats:
-        """Return the point with this number, from 0; its coordinates lie in [0, 1)."""
-        if self._dimensions and number >= len(self._computed):
+        They are those of Sobol 1967 with Matousek's scrambling and a digital shift, from scipy.
+        """
+        dimensions = len(self._encoding)
+        if not dimensions:
+            return np.empty(0)
+        if number >= len(self._points):
             from scipy.stats.qmc import Sobol
 
             rng = generator(self._seed, 0, 2)
             # Only a power of two of points is balanced.
-            self._computed = Sobol(self._dimensions, rng=rng).random(1 << number.bit_length())
-        found: Floats = self._computed[number if self._dimensions else 0]
+            self._points = Sobol(dimensions, rng=rng).random(1 << number.bit_length())
+        found: Floats = self._points[number]
         return found

@@ -14,7 +14,15 @@ from typing import Self
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.data_parallel import DataParallel
 from ..core.goals import Goals
-from ..core.messages import AttemptEnded, Event, Measured, Reported, StopRequested, WorkerLeft
+from ..core.messages import (
+    AttemptEnded,
+    Event,
+    Measured,
+    Reported,
+    Start,
+    StopRequested,
+    WorkerLeft,
+)
 from ..core.resources import Placement, Resources
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.completion import completed
@@ -221,18 +229,8 @@ class StepRunner:
             request = replace(request, host_devices=devices)
         name = AttemptId(self._number, 0)
         self._number += 1
-        self._executor.start(
-            AttemptOrder(
-                brief=self._brief,
-                attempt=name,
-                params=self._params,
-                space=self._space,
-                placement=placement,
-                seed=_SEED,
-                incumbents=(),
-                measure=request,
-            )
-        )
+        start = Start(name, self._params, placement, _SEED)
+        self._executor.start(AttemptOrder(self._brief, start, self._space, measure=request))
         before = len(self.seen)
         found = self._watch(name, placement, devices, until)
         left = {each.worker for each in self.seen[before:] if isinstance(each, WorkerLeft)}

@@ -282,8 +282,8 @@ class StudyDirectory:
         if not started:
             raise NoStudyError(
                 f"no study is named, and {here / _FOLDER} has none"
-                f"{whose.why_passed(passed)}; name its directory, or "
-                "change to that directory, or to the one where `hptune run` was started"
+                f"{whose.why_passed(passed)}; name its directory "
+                "(`hptune list .` finds it below this one), or change to where hptune was started"
             )
         return cls(max(started)[1])
 

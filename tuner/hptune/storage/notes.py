@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 
 from ..core.messages import UserRequested
 from ..core.user_requests import Note, UserAction
 from ..errors import StudyLockedError, UsageError
 from .asking import ask, check_exists, new_request
 from .directory import StudyDirectory
+from .lease import Lease
 from .ledger import Ledger, LedgerReader
 from .turn import acquired
 from .whose import Use
@@ -53,5 +53,5 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
         return
     with lock, Ledger.open(directory.open(Use.WRITE), lock=lock) as ledger:
         asked = new_request(UserAction.NOTE, tool=tool)
-        at, action = time.time(), UserAction.NOTE
+        at, action = Lease(directory.path / "lease").now(), UserAction.NOTE
         ledger.append([UserRequested(at, asked.name, action, asked.by, trial, note=note)])

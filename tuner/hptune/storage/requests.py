@@ -18,15 +18,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import cattrs
 from cattrs import BaseValidationError
 
-from ..core.user_requests import Note, RequestAnswer, UserAction, UserRequest
+from ..core.user_requests import RequestAnswer, UserAction, UserRequest
 from ..errors import NotAFileError, UsageError
 from ..files.access import open_plain, read_part
 from ..files.file_errors import storage_errors
@@ -56,17 +56,7 @@ class RequestFile:
             UsageError: It is too long, because of its configurations.
             StorageFullError: There is no space, or writing is forbidden.
         """
-        fields = {
-            "request": request.name,
-            "action": request.action,
-            "by": request.by,
-            "trial": request.trial,
-            "points": [dict(point) for point in request.points],
-            "note": request.note and asdict(request.note),
-            "event": request.event,
-            "master": request.master,
-        }
-        line = _line(fields)
+        line = _line(request)
         if len(line) > _MOST_BYTES:
             raise UsageError(
                 f"one request has at most {_MOST_BYTES} bytes, and this one has {len(line)}; give "
@@ -85,8 +75,7 @@ class RequestFile:
         Raises:
             StorageFullError: There is no space, or writing is forbidden.
         """
-        lines = [_line({"answered": each.request, "answer": each.text}) for each in answers]
-        self._write(lines, begins_again=begins_again)
+        self._write(map(_line, answers), begins_again=begins_again)
 
     def _write(
         self, lines: Iterable[bytes], *, must_last: bool = False, begins_again: bool = False
@@ -148,29 +137,20 @@ class RequestFile:
             self._read_bytes = max(0, file.tell() - but_bytes)
 
 
-def _line(fields: Mapping[str, Any]) -> bytes:
+def _line(entry: UserRequest | RequestAnswer) -> bytes:
     # It begins a line of its own even after one that was not written to its end.
-    return f"\n{json.dumps(fields)}\n".encode()
+    return f"\n{json.dumps(asdict(entry))}\n".encode()
 
 
 def _entry(line: bytes) -> UserRequest | RequestAnswer | None:
     """Return what a line says; None if it is none of ours."""
     try:
         found = json.loads(line)
-        if "answered" in found:
-            return RequestAnswer(str(found["answered"]), str(found["answer"]))
-        trial, note, event = found["trial"], found["note"], found.get("event")
-        float(trial or 0)  # raises an error if it has more digits than an event may hold
-        return UserRequest(
-            name=str(found["request"]),
-            action=UserAction(found["action"]),
-            by=str(found["by"]),
-            trial=None if trial is None else int(trial),
-            points=tuple(dict(point) for point in found["points"]),
-            note=None if note is None else cattrs.structure(note, Note),
-            event=None if event is None else (str(event[0]), str(event[1])),
-            master=str(found.get("master", "")),
-        )
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, BaseValidationError):
+        if "text" in found:
+            return cattrs.structure(found, RequestAnswer)
+        request = cattrs.structure(found, UserRequest)
+        float(request.trial or 0)  # raises an error if it has more digits than an event may hold
+    except (ValueError, TypeError, OverflowError, RecursionError, BaseValidationError):
         # Empty, incomplete or something else, such as a trial Infinity or brackets without end.
         return None
+    return request

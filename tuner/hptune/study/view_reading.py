@@ -18,7 +18,6 @@ from ..reporting.results.view import TO_CONTINUE, StudyView
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
-from ..text import step_word
 from ..user_code.source import SourceKind
 
 
@@ -195,13 +194,8 @@ def _remarks(
     first = next((trial for trial in trials if trial.step is not None), None)
     if first is None:
         return []
-    epochs = facts["epochs"]
-    checks = ReportChecks(
-        pruner=shown_name(settings.pruner or "none"),
-        objectives=[goal.metric for goal in goals.objectives],
-        epochs=None if "epochs" in first.params else epochs,
-        word=step_word(epochs),
-    )
+    pruner, has_own_epochs = shown_name(settings.pruner or "none"), "epochs" in first.params
+    checks = ReportChecks(pruner, goals, facts["epochs"], has_own_epochs=has_own_epochs)
     return checks.observe_stored(now.reports(first.number))
 
 

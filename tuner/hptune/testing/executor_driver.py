@@ -22,13 +22,14 @@ from ..core.messages import (
     Event,
     Measured,
     Reported,
+    Start,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
 )
 from ..core.resources import Capacity, Placement
-from ..core.trial import Direction, Goal
+from ..core.trial import Direction, Goal, Params
 from ..executors.base import Executor, RunContext
 from ..user_code.source import ObjectiveSource, SourceKind
 from ..worker.forkserver.client import ForkServer
@@ -186,18 +187,11 @@ class Driver:
         first, *others = ((has[self._ranks * cpu + rank],) for rank in range(self._ranks))
         peers = tuple(Placement(worker, cpus) for cpus in others)
         name = AttemptId(self._trials, 0)
-        order = AttemptOrder(
-            brief=self._brief,
-            attempt=name,
-            params={"behaviour": behaviour, "x": self._trials / 8},
-            space=(),
-            placement=Placement(worker, first, peers=peers),
-            seed=1_000 + self._trials,
-            incumbents=(),
-        )
+        params: Params = {"behaviour": behaviour, "x": self._trials / 8}
+        start = Start(name, params, Placement(worker, first, peers=peers), 1_000 + self._trials)
         self._trials += 1
         self._known[name] = _AttemptEvents(worker)
-        self.executor.start(order)
+        self.executor.start(AttemptOrder(self._brief, start, ()))
         return name
 
     def any_worker(self) -> str:

@@ -8,14 +8,14 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt, TypeVar
 
-from ..core.attempt import NEVER_ASKED, AttemptId, CameBack, Cause, Halt, Report, StopAt
+from ..core.attempt import NEVER_ASKED, CameBack, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
-from ..core.messages import Event, Reported
+from ..core.messages import Event, Reported, Start
 from ..core.trial import Params
 from .report_file import ReportFile
 from .rung_answer import RungAnswer
@@ -174,32 +174,27 @@ class TrialContext(_Trial):
 
     def __init__(
         self,
+        start: Start,
         *,
-        attempt: AttemptId,
-        params: Params,
-        seed: int,
         directory: Path,
         goals: Goals,
         epochs: int | None,
-        resumed_from: int | None = None,
         checkpoint_every: int | None = None,
-        keeps_last: bool = False,
         stop_at: StopAt = StopAt.BATCH,
-        rungs: Sequence[int] = (),
         send: Callable[[Event], None],
     ) -> None:
-        self.number = attempt.trial
+        self.number = start.attempt.trial
         self.has_read_params = False
-        self._params = params
-        self.seed = seed
+        self._params = start.params
+        self.seed = start.seed
         self.goals = goals
         self.metric = (goals.trained or goals.goal).metric
         self.epochs = epochs
-        self.resumed_from = resumed_from
+        self.resumed_from = start.resume_from
         self.checkpoint_every = checkpoint_every
-        self.keeps_last = keeps_last
+        self.keeps_last = start.keep_last
         self.stop_at = stop_at
-        self._attempt = attempt
+        self._attempt = start.attempt
         self._directory = directory
         self._send = send
         self.ranks: Ranks | None = None
@@ -209,7 +204,7 @@ class TrialContext(_Trial):
         self._reports: list[Report] = []
         self._earlier: list[Report] = []
         self._file: ReportFile | None = None
-        self._answer = RungAnswer(rungs, last_step=resumed_from or 0)
+        self._answer = RungAnswer(start.rungs, last_step=start.resume_from or 0)
 
     @property
     def rank(self) -> int:

@@ -12,7 +12,7 @@ _TUNERS = (
     "BayesianOptimization", "GridSearch", "Hyperband", "RandomSearch", "SklearnTuner", "Tuner",
 )  # fmt: skip
 """Classes of KerasTuner that search, and ends of the names of their subclasses."""
-_CALLS = {".search", ".results_summary", ".get_best_models", ".get_best_hyperparameters"}
+_CALLS = {".search", ".reload", ".results_summary", ".get_best_models", ".get_best_hyperparameters"}
 
 _SEARCHES: Mapping[str, tuple[str, ...]] = {
     "hydra": ("main",),

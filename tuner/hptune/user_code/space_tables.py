@@ -66,13 +66,13 @@ def read_file(path: Path) -> Any:
         UsageError: It cannot be read.
     """
     is_json = path.suffix.lower() == ".json"
+    form, example = ("JSON", "") if is_json else ("TOML", f". A hyperparameter is\n{EXAMPLE}")
     try:
         return (json.loads if is_json else tomllib.loads)(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"the search space in {path} cannot be read: {reason}") from error
+        raise UsageError(f"the search space in {path} cannot be read: {reason}{example}") from error
     except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
-        form, example = ("JSON", "") if is_json else ("TOML", f". A hyperparameter is\n{EXAMPLE}")
         raise UsageError(f"{path} is no {form}: {error}{example}") from error
 
 

@@ -98,6 +98,8 @@ def one_line(error: BaseException) -> str:
         return f"{line}; {_NO_INPUT}"
     if isinstance(error, TypeError) and "NoneType" in text and ".epochs" in _last_line(error):
         return f"{line}; {_NO_EPOCHS}"
+    if text.startswith("HyperParameters.") and text.endswith("unexpected keyword argument 'log'"):
+        return f'{line}; of a log scale, say sampling="log"'
     if isinstance(error, ImportError) and text.startswith("attempted relative import"):
         return f"{line}; the file is in no package: {_ABSOLUTE}"
     if not isinstance(error, ModuleNotFoundError) or not error.name:

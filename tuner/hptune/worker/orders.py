@@ -10,10 +10,10 @@ from ..core.attempt import AttemptId, Halt, StopAt
 from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
 from ..core.meeting import Member, log_name
-from ..core.messages import Continue
+from ..core.messages import Continue, Start
 from ..core.resources import Placement
 from ..core.step_request import StepRequest
-from ..core.trial import Params, Score
+from ..core.trial import Params
 from ..user_code.source import ObjectiveSource
 
 
@@ -104,34 +104,27 @@ class AttemptOrder:
 
     Attributes:
         brief: The part that all attempts of the study share.
-        attempt: The attempt's name.
-        params: The configuration.
+        start: The engine's command, or that of one of several ranks.
         space: The search space in its JSON form.
-        placement: The cores, GPUs and memory of the attempt.
-        seed: The seed of every random number generator of the training.
-        incumbents: The scores of the best trials so far. A model that is not among the best of
-            these and itself need not be saved.
-        resume_from: The last step that the trial has reported. The attempt continues from the
-            newest checkpoint up to there, if there is one. None if nothing was reported.
-        keep_last: Whether the checkpoint of the last epoch is kept, to train further later.
-        rungs: The steps at which the trial waits a moment for an answer: to stop or to `Continue`.
         parallel: What the ranks of an attempt of several processes share; None for one process.
-            `attempt` names the rank, and `placement` is the rank's own.
         measure: The steps to time instead of a whole training; None for a training.
     """
 
     brief: StudyBrief
-    attempt: AttemptId
-    params: Params
+    start: Start
     space: tuple[Mapping[str, object], ...]
-    placement: Placement
-    seed: int
-    incumbents: tuple[Score, ...]
-    resume_from: int | None = None
-    keep_last: bool = False
-    rungs: tuple[int, ...] = ()
     parallel: RankOrder | None = None
     measure: StepRequest | None = None
+
+    @property
+    def attempt(self) -> AttemptId:
+        """The attempt's name."""
+        return self.start.attempt
+
+    @property
+    def placement(self) -> Placement:
+        """What the attempt holds."""
+        return self.start.placement
 
     @property
     def directory(self) -> Path:

@@ -205,7 +205,7 @@ class Engine:
         return []
 
     def _pass_time(self, event: Event) -> None:
-        if isinstance(event, StudyOpened | StudyClosed):
+        if self._is_closed or isinstance(event, StudyOpened | StudyClosed):
             self._latest_at = event.at  # the time between two masters does not count
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
@@ -229,6 +229,7 @@ class Engine:
         self._dispatch.open(event.config, has_sizes=not event.without_master)
         for name in leased:
             self._dispatch.started(self._records.running[name])
+            self._records.running[name].last_sign_at = event.at  # by the clock of who opens it
         self.workers.handle(event)
         self._is_split_due = False
         searched = self._requests.searched + len(event.added)

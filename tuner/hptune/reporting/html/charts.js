@@ -166,6 +166,7 @@ window.hptuneCharts ??= (() => {
     const longest = Math.max(0, ...xTicks.map(([, text]) => text.length));
     const isSlanted = longest * 6.5 > inner / Math.max(1, xTicks.length) && x.band;
     if (!x.band) while (xTicks.length > 2 && xTicks.length * (longest * 6.5 + 10) > inner) xTicks = xTicks.filter((_, index) => index % 2 === 0);
+    if (isSlanted) xTicks = xTicks.map(([at, text]) => [at, short(text, Math.max(6, Math.floor((left + at * inner) / 7)))]);
     const slantRoom = isSlanted ? Math.min(70, 4 + 4.2 * longest) : 0;
     const bottom = (xTicks.length ? 20 : 6) + slantRoom + (xLabel ? 17 : 0);
     const down = height - top - bottom;

@@ -247,7 +247,8 @@ window.hptuneFigures ??= (() => {
     const order = [...(chosen.axisOrder || []).filter(each => known.includes(each)), ...known.filter(each => !(chosen.axisOrder || []).includes(each))];
     const axes = order.map(name => ({ name, ...axisOf(study, chosen, name) }));
     const width = Math.max(place.clientWidth, 62 * axes.length + 60), height = 360;
-    const [left, right, top, bottom] = [34, 74, 46, 30];
+    const written = axes.at(-1).scale.ticks(5).map(([, text]) => short(text, 14).length);
+    const [left, right, top, bottom] = [34, Math.max(74, 6 + 8 * Math.max(...written)), 46, 30];
     const gap = (width - left - right) / (axes.length - 1), down = height - top - bottom;
     const xs = axes.map((_, index) => left + index * gap), y = unit => top + (1 - unit) * down;
     const color = colours(study, chosen.color === "state" ? { ...chosen, color: "value" } : chosen, trials);
@@ -262,7 +263,7 @@ window.hptuneFigures ??= (() => {
     });
     const drawn = svg("g", {}, ...paths(lines, { width: 1.3, opacity: Math.min(0.8, Math.max(0.35, 40 / lines.length)) }));
     const over = svg("g", { class: "axes" });
-    axes.forEach((axis, index) => over.append(drawnAxis(axis, { x: xs[index], y, top, down, gap, chosen, study, index, order, redraw: () => chosen.changed?.() })));
+    axes.forEach((axis, index) => over.append(drawnAxis(axis, { x: xs[index], y, right, top, down, gap, chosen, index, order, redraw: () => chosen.changed?.() })));
     const ring = svg("circle", { r: 6, class: "ring", visibility: "hidden" });
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "parallel" }, drawn, over, ring);
     const shared = common(study, chosen, "All configurations, one line for each trial", "parallel");
@@ -273,7 +274,7 @@ window.hptuneFigures ??= (() => {
   }
 
   // Labels stand on top of the lines. A drag along the axis brushes; one of its name moves it.
-  function drawnAxis(axis, { x, y, top, down, gap, chosen, index, order, redraw }) {
+  function drawnAxis(axis, { x, y, right, top, down, gap, chosen, index, order, redraw }) {
     const made = svg("g", {});
     made.append(svg("path", { d: `M${x} ${top}v${down}`, class: "axis" }));
     for (const [at, text] of axis.scale.ticks(5)) {
@@ -281,9 +282,10 @@ window.hptuneFigures ??= (() => {
     }
     const brush = chosen.brush?.[axis.name];
     if (brush) made.append(svg("rect", { x: x - 7, width: 14, y: y(brush[1]), height: Math.max(2, y(brush[0]) - y(brush[1])), class: "brush" }));
-    const room = Math.max(8, Math.floor(gap / 6.2));
-    const name = svg("text", { x, y: top - 14 - (index % 2) * 16, "text-anchor": index ? "middle" : "start", class: "halo name" }, short(axis.label, Math.min(40, 2 * room)));
-    if (index === 0) name.setAttribute("x", 4);
+    const room = Math.max(8, Math.floor(gap / 6.2)), label = short(axis.label, Math.min(40, 2 * room));
+    const last = [x + Math.min(right - 4, 3.7 * label.length), "end"];
+    const [at, anchor] = index === 0 ? [4, "start"] : index < order.length - 1 ? [x, "middle"] : last;
+    const name = svg("text", { x: at, y: top - 14 - (index % 2) * 16, "text-anchor": anchor, class: "halo name" }, label);
     made.append(name);
     if (chosen.isAlone) return made;
     const handle = svg("rect", { x: x - 11, width: 22, y: top - 6, height: down + 12, class: "handle" });

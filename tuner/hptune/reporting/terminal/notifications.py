@@ -19,7 +19,6 @@ from ...core.attempt import (
     Ending,
     Outcome,
 )
-from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -59,37 +58,24 @@ class Notifications:
 
     Args:
         workers: The roster, which has taken in what is observed.
+        reports: What is said of reports.
         workers_are_known: Whether the header names the first workers, because the run starts
             them itself. Then no line says that they joined.
         memory_bytes: The user's `--memory-per-trial`; 0 if left out.
         has_checkpoint: Returns whether a trial has a checkpoint to continue from.
-        pruner: Name of the pruner.
-        objectives: The metrics that the pruner compares trials by.
-        epochs: The full training of a trial; None if unknown, or if each trial has its own.
-        step_word: What a step is called.
-        unnamed: Whether the objective is the number that a function returns, which is minimised
-            because the user named neither a metric nor a direction.
     """
 
     def __init__(
         self,
         workers: Workers,
+        reports: ReportChecks,
         *,
         workers_are_known: bool = False,
         memory_bytes: int = 0,
         has_checkpoint: Callable[[int], bool] = lambda _trial: False,
-        pruner: str = "none",
-        objectives: Sequence[str] = (),
-        epochs: int | None = None,
-        step_word: str = "step",
-        unnamed: bool = False,
     ) -> None:
         self._workers = workers
-        self._pruner = pruner
-        self._reports = ReportChecks(
-            pruner=pruner, objectives=objectives, epochs=epochs, word=step_word
-        )
-        self._unnamed = unnamed
+        self._reports = reports
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
         self._stays_until = -math.inf
@@ -116,7 +102,7 @@ class Notifications:
                 self._released[attempt.id] = attempt.placement.workers
         died = self._observe_events(events, attempts)
         over = (each for each in attempts if each.outcome)
-        for kind, line in remarks_on(over, self._pruner).items():
+        for kind, line in remarks_on(over, self._reports.pruner).items():
             self._show_once(kind, line)
         ended = {each.attempt: each.ending for each in events if isinstance(each, AttemptEnded)}
         for attempt in attempts:
@@ -196,17 +182,6 @@ class Notifications:
                 continue
             for kind, line in self._reports.observe_complete(trial):
                 self._show_once(kind, line)
-            self._check_objective(trial)
-
-    def _check_objective(self, trial: Trial) -> None:
-        reported = [text.clean(name) for name in trial.metrics if name != RETURNED_NUMBER]
-        if self._unnamed and reported:
-            self._show_once(
-                "objective",
-                f"the number that objective() returns is minimised, though trials report "
-                f"{', '.join(reported[:3])}; to optimise that: --objective {reported[0]}:max or "
-                f"{reported[0]}:min",
-            )
 
     def lines(self, now: float) -> list[str]:
         """Return the lines to show now."""

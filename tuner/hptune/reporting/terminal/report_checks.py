@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from ... import text
 from ...core.attempt import AttemptId, Report, ReportedValue
-from ...core.goals import MEASURED, metric_meant
+from ...core.goals import MEASURED, RETURNED_NUMBER, Goals, metric_meant
 from ...core.messages import Reported
-from ...core.trial import Trial
+from ...core.trial import Direction, Goal, Trial
 
 
 class ReportChecks:
@@ -21,19 +21,22 @@ class ReportChecks:
 
     Args:
         pruner: Name of the pruner.
-        objectives: The metrics that the pruner compares trials by.
-        epochs: The full training of a trial; None if unknown, or if each trial has its own.
-        word: What a step is called, "epoch" or "step".
+        goals: What it compares trials by.
+        epochs: The full training of a trial; None if unknown.
+        has_own_epochs: Whether it is a hyperparameter of each trial.
     """
 
     def __init__(
-        self, *, pruner: str, objectives: Sequence[str], epochs: int | None, word: str
+        self, pruner: str, goals: Goals, epochs: int | None, *, has_own_epochs: bool
     ) -> None:
+        self.pruner = pruner
         self._is_pruned = pruner != "none"
         self._pruner = f"--pruner {pruner}"
-        self._objectives = objectives
-        self._epochs = epochs
-        self._word = word
+        self._objectives = [goal.metric for goal in goals.objectives]
+        # The user has named neither a metric nor a direction.
+        self._is_unnamed = goals.objectives == (Goal(RETURNED_NUMBER, Direction.MIN),)
+        self._epochs = None if has_own_epochs else epochs
+        self._word = text.step_word(epochs)
         self._steps: dict[AttemptId, int] = {}
         self._lacking: dict[int, set[str]] = {}
         self._reported: dict[int, dict[str, float]] = {}
@@ -99,6 +102,14 @@ class ReportChecks:
         if self._is_pruned and trial.step is None and not (reported or trial.rungs):
             nothing = f"trial {trial.number} reported nothing before its end"
             yield "pruner", f"{cannot}: {nothing}. Call trial.report(step, …) while it trains"
+        others = [text.clean(name) for name in trial.metrics if name != RETURNED_NUMBER]
+        if self._is_unnamed and others:
+            words = (
+                f"the number that objective() returns is minimised, though trials report "
+                f"{', '.join(others[:3])}; to optimise that: --objective {others[0]}:max or "
+                f"{others[0]}:min"
+            )
+            yield "objective", words
 
     def forget(self, trial: Trial) -> None:
         """Forget a trial that ended otherwise."""

@@ -76,7 +76,7 @@ class SkoptSampler(LearningSampler):
         ) -> Keyed | None:
             if has_model:
                 return self._proposed(seen, rng, pending)
-            return self._start.propose(number, rng, pending)
+            return self._start(number, rng, pending)
 
         return self._untried.suggest(numbers, self._seed, "skopt", propose)
 

@@ -30,13 +30,21 @@ class LearningSampler(Sampler, abc.ABC):
         self._seed = seed
         self._encoding = Encoding(space)
         self._untried = Untried(space)
-        self._start = InitialDesign(self._encoding, seed, self._untried)
+        self._halton = Halton(len(self._encoding), generator(seed, 0, 1))
         self._history = History(self._encoding, directions=directions)
 
     def tell(self, trial: Trial) -> None:
         """Add a trial, or update it."""
         self._untried.mark_tried(trial)
         self._history.tell(trial)
+
+    def _start(
+        self, number: int, _: np.random.Generator, pending: Collection[Hashable]
+    ) -> Keyed | None:
+        """Return the configuration with which the search begins; None if it was tried before."""
+        unset = np.full(len(self._encoding), np.nan)
+        params = self._encoding.decode(unset, self._halton.point(number))
+        return self._untried.first_untried([params], pending)
 
     def _best_fresh(
         self,
@@ -70,23 +78,6 @@ class LearningSampler(Sampler, abc.ABC):
 
 _RESOLUTION = 1e-9
 """Digits below this part of the range are left out."""
-
-
-class InitialDesign:
-    """The first configurations of a model-based search: a scrambled Halton sequence."""
-
-    def __init__(self, encoding: Encoding, seed: int, untried: Untried) -> None:
-        self._encoding = encoding
-        self._untried = untried
-        self._points = Halton(len(encoding), generator(seed, 0, 1))
-
-    def propose(
-        self, number: int, _: np.random.Generator, pending: Collection[Hashable]
-    ) -> Keyed | None:
-        """Return the configuration for this trial number; None if it was tried before."""
-        unset = np.full(len(self._encoding), np.nan)
-        params = self._encoding.decode(unset, self._points.point(number))
-        return self._untried.first_untried([params], pending)
 
 
 # Not scipy.stats.qmc.Halton: importing it takes 1.1 s in the master of every default search.

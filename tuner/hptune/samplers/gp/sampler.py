@@ -122,7 +122,7 @@ class BayesianSampler(LearningSampler):
                 numbers,
                 self._seed,
                 "bayesian (start)",
-                self._start.propose
+                self._start
                 if success is None
                 else lambda number, rng, pending: self._likely(success, number, rng, pending),
             )
@@ -135,7 +135,7 @@ class BayesianSampler(LearningSampler):
         pending: Mapping[Hashable, Params],
     ) -> Keyed | None:
         points = range(number, number + _DESIGN_CHOICES * _DESIGN_STRIDE, _DESIGN_STRIDE)
-        proposed = [self._start.propose(point, rng, pending) for point in points]
+        proposed = [self._start(point, rng, pending) for point in points]
         fresh = [each for each in proposed if each is not None]
         if not fresh:
             return None

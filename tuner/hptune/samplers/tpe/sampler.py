@@ -52,7 +52,7 @@ class TpeSampler(LearningSampler):
         """Return a configuration for each number; those before it count as running."""
         model = self._model(self._history.observations())
         if model is None:
-            return self._untried.suggest(numbers, self._seed, "tpe (start)", self._start.propose)
+            return self._untried.suggest(numbers, self._seed, "tpe (start)", self._start)
         return self._untried.suggest(
             numbers,
             self._seed,

@@ -233,17 +233,18 @@ class LedgerReader:
 
         Users' requests do not count: a note may be written while no master runs.
         """
-        query = "SELECT seq, time FROM events WHERE kind IN (?, ?) ORDER BY seq"
-        opened = self._rows(query, *_OPENING, read=_number_and_time)
+        query = "SELECT seq, time, kind FROM events WHERE kind IN (?, ?) ORDER BY seq"
+        opened = self._rows(query, *_OPENING, read=lambda row: (*_number_and_time(row[:2]), row[2]))
         query = """
             SELECT seq, max(time) FROM (SELECT seq, time FROM events WHERE seq >= ? AND seq < ?
             AND kind != ? ORDER BY seq DESC LIMIT ?)
         """
         seconds, last, began = [], 0.0, 0.0
-        for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
-            values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
-            ((_, last),) = self._rows(query, *values, read=_number_and_time)
-            seconds.append(last - began)
+        for (seq, at, kind), (after, *_) in itertools.pairwise([*opened, (sys.maxsize, 0.0, "")]):
+            if kind == StudyOpened.__name__:
+                values, began = (seq, after, UserRequested.__name__, _LATE_EVENTS), at
+                ((_, last),) = self._rows(query, *values, read=_number_and_time)
+                seconds.append(last - began)
         # A clock that was put back takes no time.
         return [each for each in seconds if each > 0.0], last, began
 

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 
 from ...errors import ModelFileError
+from ..fit_data import is_dataset
 
 DEFAULT_BATCH_SIZE = 32
 """Keras's, for arrays."""
@@ -67,19 +68,11 @@ def size_of(batch: Any) -> int | None:
 
 def is_arrays(x: Any) -> bool:
     """Return whether these are arrays, of which Keras makes the batches."""
-    if isinstance(x, keras.utils.PyDataset) or is_tf_dataset(x):
+    if isinstance(x, keras.utils.PyDataset) or is_dataset(x):
         return False
     flat = [each for each in keras.tree.flatten(x) if each is not None]
     return bool(flat) and all(
         hasattr(each, "shape") and hasattr(each, "__getitem__") for each in flat
-    )
-
-
-def is_tf_dataset(x: Any) -> bool:
-    """Return whether this is a `tf.data.Dataset`; does not import TensorFlow."""
-    return any(
-        kind.__name__ == "DatasetV2" and kind.__module__.startswith("tensorflow.")
-        for kind in type(x).__mro__
     )
 
 
@@ -180,7 +173,7 @@ def _part_of_each(x: Any, *, rank: int, world_size: int, validates: bool = False
     how: dict[str, Any] = {"rank": rank, "world_size": world_size, "validates": validates}
     if isinstance(x, keras.utils.PyDataset):
         return _PartOfBatches(x, functools.partial(part_of, **how))
-    if is_tf_dataset(x):
+    if is_dataset(x):
         return _part_of_tf_dataset(x, **how)
     raise ModelFileError(
         f"load_data() returned a {type(x).__name__}, which cannot be divided among the processes "

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelFileError
-from .batches import DEFAULT_BATCH_SIZE, is_tf_dataset, whole_batches
+from ..fit_data import is_dataset
+from .batches import DEFAULT_BATCH_SIZE, whole_batches
 
 
 class OwnBatches:
@@ -50,7 +51,7 @@ class OwnBatches:
         self.steps = steps or self._steps_of_data()
 
     def _steps_of_data(self) -> int | None:
-        if is_tf_dataset(self._data):
+        if is_dataset(self._data):
             count = int(self._data.cardinality().numpy())
             return count if count >= 0 else None
         number: int | None = self._data.num_batches
@@ -67,7 +68,7 @@ class OwnBatches:
             ModelFileError: An endless dataset has no number of steps.
         """
         if self._given_steps is None:
-            if self.steps is None and not is_tf_dataset(self._data):
+            if self.steps is None and not is_dataset(self._data):
                 raise ModelFileError("a PyDataset without num_batches needs steps_per_epoch")
             yield from map(self._weighted, self._once())
             return
@@ -81,7 +82,7 @@ class OwnBatches:
             yield self._weighted(batch)
 
     def _once(self) -> Iterator[Any]:
-        return iter(self._data) if is_tf_dataset(self._data) else self._of_py_dataset()
+        return iter(self._data) if is_dataset(self._data) else self._of_py_dataset()
 
     def _of_py_dataset(self) -> Iterator[Any]:
         """Yield the batches, made ahead by threads."""

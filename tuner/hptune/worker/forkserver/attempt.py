@@ -123,8 +123,8 @@ class _Attempt:
         isolation.cap_gpu_memory(order.placement)
         strategy = None if code.objective is not None else _strategy(order, trial)
         is_deterministic = order.brief.deterministic and not order.placement.gpus
-        seed_everything(order.seed, deterministic=is_deterministic)
-        hp = make_hyperparameters(order.space, order.params)
+        seed_everything(order.start.seed, deterministic=is_deterministic)
+        hp = make_hyperparameters(order.space, order.start.params)
         hp.tunes_new = code.tune_new_entries
         # A process of the user's may ask for values, which is not seen here.
         os.register_at_fork(before=lambda: setattr(hp, "asks_all", True))
@@ -139,7 +139,7 @@ class _Attempt:
             return by_order
         finally:
             used = used_parameters(
-                order.attempt, order.params, hp, declared=declared, is_over=is_over
+                order.attempt, order.start.params, hp, declared=declared, is_over=is_over
             )
             if used is not None and not order.attempt.rank:
                 self._send(used)
@@ -147,17 +147,12 @@ class _Attempt:
     def _trial(self) -> context.TrialContext:
         order, brief = self._order, self._order.brief
         return context.TrialContext(
-            attempt=order.attempt,
-            params=order.params,
-            seed=order.seed,
+            order.start,
             directory=order.directory,
             goals=brief.goals,
             epochs=brief.limits.epochs,
-            resumed_from=order.resume_from,
             checkpoint_every=brief.limits.checkpoint_every,
-            keeps_last=order.keep_last,
             stop_at=brief.limits.stop_at,
-            rungs=order.rungs,
             send=self._send,
         )
 
@@ -212,7 +207,7 @@ def _run(
         hp,
         trial,
         epochs=order.brief.limits.epochs or 1,
-        incumbents=order.incumbents,
+        incumbents=order.start.incumbents,
         strategy=strategy,
     )
 
