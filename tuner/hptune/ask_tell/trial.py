@@ -65,9 +65,9 @@ class AskedTrial(TrialContext):
         self.session = session
         self.is_over = False
         self._space = SearchSpace.from_json(given.space)
-        if self.resumed_from is not None:  # those of later steps are of before it began again
+        if (last := self.resumed_from) is not None:  # later steps are of before it began again
             known = session.reader.reports(self.number)
-            self._earlier = _joined(each for each in known if each.step <= self.resumed_from)
+            self._earlier = _joined(each for each in known if each.step <= last)
 
     def __repr__(self) -> str:
         return f"AskedTrial({self.attempt}, params={dict(self._params)!r})"
