@@ -42,13 +42,12 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
 
     def key(trial: Trial) -> tuple[float, ...]:
         value = Row(view, trial).value
-        has_value = value is not None and not math.isnan(value)
+        loss = math.inf if value is None or math.isnan(value) else view.goal.direction.sign * value
         return (
             front.get(trial.number, len(front)),
             not trial.has_result,
             trial.violation,
-            not has_value,
-            view.goal.direction.sign * value if has_value and value is not None else 0.0,
+            loss,
             trial.number,
         )
 
