@@ -233,7 +233,7 @@ def test_a_paused_trial_is_asked_for_again_where_it_was(path: Path) -> None:
 )
 @pytest.mark.parametrize("by_number", [False, True])
 def test_what_an_earlier_program_has_reported_counts(
-    path: Path, told: dict[str, float] | None, metrics: dict[str, float], by_number: bool
+    path: Path, told: dict[str, Any] | None, metrics: dict[str, float], by_number: bool
 ) -> None:
     """It may end between its last report and its result."""
     study = opened(path, trials=1, epochs=3)
