@@ -299,6 +299,13 @@ def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
     script.write_text(AFTER_SEARCH.replace(search, rest))
     shown = hptune.start("run", "script.py").wait()
     assert (shown.code, "Error" in shown.err) == (0, False), "it shows what was searched before"
+    own = 'max_trials=2, executor="joblib", project_name="second", overwrite=True'
+    script.write_text(
+        AFTER_SEARCH.replace("print(1 / 0)", f"kt.GridSearch(Model(), {own}).search(1)")
+    )
+    both = hptune.start("run", "script.py", "--study", "first").wait()
+    counts = [len(trials(hptune.directory / name)) for name in ("first", "second")]
+    assert (both.code, counts) == (0, [1, 2]), both.err
     refused = hptune.start("run", "script.py", "--detach").wait()
     assert (refused.code, "--detach is given, but script.py" in refused.err) == (2, True)
 

@@ -45,8 +45,8 @@ _IGNORED = {"alpha": 1e-4, "beta": 2.6, "num_initial_points": None, "allow_new_e
 """Attributes of oracles that have no counterpart, with their defaults."""
 script_settings: dict[str, Any] = {}
 """Settings given to `hptune run`, which come before those of the script."""
-made: list[Tuner] = []
-"""The tuners of the script that runs."""
+made: list[tuple[Path, Any]] = []
+"""For each tuner of the script that runs: where the script has its study, and its oracle."""
 
 
 def __getattr__(name: str) -> Any:
@@ -103,19 +103,21 @@ class Tuner:
         _check_overrides(self, hypermodel)
         from ..user_code.model_file import BuildFunction
 
-        made.append(self)
+        own = Path(directory or ".", project_name or "untitled_project")
+        made.append((own, oracle))
         self.oracle = oracle
         has_build = hasattr(hypermodel, "build")
         self.hypermodel: Any = hypermodel if has_build else BuildFunction(hypermodel)
         repeats = executions_per_trial > 1
         self._tuned = _Repeated(self.hypermodel, executions_per_trial) if repeats else hypermodel
-        self._path = Path(directory or ".", project_name or "untitled_project")
         given = {**settings, **script_settings}
         if max_model_size:
-            own = given.get("constraints", ())
-            own = [own] if isinstance(own, str) else own
-            given["constraints"] = [*own, f"params<={max_model_size}"]
-        self._path = Path(given.pop("directory", self._path))
+            bounds = given.get("constraints", ())
+            bounds = [bounds] if isinstance(bounds, str) else bounds
+            given["constraints"] = [*bounds, f"params<={max_model_size}"]
+        asked_for = Path(given.pop("directory", own))
+        # It is for the first tuner: another one would remove or continue that one's study.
+        self._path = asked_for if made[0][0] == own else own
         self._settings = {**settings_of(oracle, given), **given}
         oracle.max_trials = given.get("trials", oracle.max_trials)
         unused = [name for name, value in _IGNORED.items() if getattr(oracle, name, value) != value]
@@ -148,8 +150,8 @@ class Tuner:
     @property
     def remaining_trials(self) -> int | None:
         """How many trials the study has yet to begin; None if their number is open."""
-        remaining: int | None = self.oracle.remaining_trials()
-        return remaining and max(0, remaining)  # `hptune resume` may have asked for more
+        most: int | None = self.oracle.max_trials
+        return most and max(0, most - self._begun())  # `hptune resume` may have asked for more
 
     @property
     def study(self) -> Study:
@@ -177,12 +179,11 @@ class Tuner:
         own = [name for name, take in takes.items() if take.kind is take.POSITIONAL_OR_KEYWORD]
         # Its own are those after hp, model, x and y.
         given = dict(zip((*_FIT[:2], *(own[4:] or _FIT[2:])), fit_args, strict=False)) | fit_kwargs
-        is_quiet = given.get("verbose") == 0
         epochs = given.pop("epochs", None if fits_itself else 1)  # Keras's default
         if "epochs" in self._settings:  # of Hyperband or the user, as in KerasTuner
             epochs = None
         try:
-            self._tuner(self._path, is_quiet=is_quiet).fit(
+            self._tuner(self._path, is_quiet=given.get("verbose") == 0).fit(
                 given.pop("x", None), given.pop("y", None), epochs=epochs, **given
             )
         except HptuneError as error:
@@ -312,10 +313,14 @@ class Tuner:
         if _exists(path):
             if settings.get("seed") == self.oracle.seed:  # which it draws if it is given none
                 settings.pop("seed", None)
-            begun = sum(trial.confirms is None for trial in self.study.trials)
             if settings.get("trials"):  # `hptune resume` may have asked for more
-                settings["trials"] = max(settings["trials"], begun)
+                settings["trials"] = max(settings["trials"], self._begun())
         return TunerOfScript(self._tuned, directory=path, **settings)
+
+    def _begun(self) -> int:
+        """Return how many trials the study has, also those that are to continue."""
+        has_trials = _exists(self._path)
+        return sum(each.confirms is None for each in self.study.trials) if has_trials else 0
 
 
 class _OfOracle(Tuner):
@@ -408,8 +413,7 @@ def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
             f"{RUN_TRIAL.format(name)}; a keyword such as batch_size is then "
             'model.fit(*args, batch_size=hp.Int("batch_size", 32, 256), **kwargs)'
         )
-    others = [each for each in dir(type(tuner)) if each.startswith("on_")]
-    if others:
+    if others := [each for each in dir(type(tuner)) if each.startswith("on_")]:
         raise UsageError(
             f"{name}.{others[0]} would not be called, as hptune runs the trials; give search() a "
             "Keras callback that does the same"

@@ -45,11 +45,11 @@ def run_script(
         error.detail = error.detail or user_traceback(error)
         raise
     except Exception as error:
-        kind = StudyError if any(each.oracle.trials for each in tuners.made) else ModelFileError
+        kind = StudyError if any(oracle.trials for _, oracle in tuners.made) else ModelFileError
         raise kind(f"{path.name}: {one_line(error)}", user_traceback(error)) from error
     finally:
         tuners.script_settings.clear()
-    if not any(each.oracle.trials for each in tuners.made):
+    if not any(oracle.trials for _, oracle in tuners.made):
         raise ModelFileError(
             f"{path.name} has ended without a search: no tuner's search(…) was called"
         )
