@@ -329,6 +329,14 @@ def test_a_report_renews_the_lease(path: Path, clock: Clock) -> None:
     assert trial.tell(loss=0.5).attempts == 1
 
 
+def test_a_larger_study_renews_no_lease(path: Path, clock: Clock) -> None:
+    opened(path, lease="1h").ask()
+    clock.ahead_seconds = 3599.0
+    study = opened(path, trials=5)
+    clock.ahead_seconds = 3601.0
+    assert study.ask().number == 0
+
+
 def test_a_late_result_counts_if_nobody_asked_meanwhile(path: Path, clock: Clock) -> None:
     study = opened(path, lease="1h")
     trial = study.ask()

@@ -284,6 +284,9 @@ def test_what_a_user_asked_holds_when_its_master_is_killed_until_a_user_resumes(
         until(lambda: master.snapshot and (master.snapshot.paused_by or master.snapshot.stopping))
     with pytest.raises(NoTrialError, match=says):
         study.ask()
+    if asked is UserAction.STOP:
+        with pytest.warns(UserWarning, match=says):
+            assert not list(study.trials_to_run())
     assert "It is open" in open_again(StudyDirectory(path), Changes())
     assert study.ask().number == 0
 

@@ -103,7 +103,7 @@ def test_a_space_grows_by_its_use(path: Path) -> None:
     with pytest.raises(NoTrialError):
         study.ask()  # nothing is known that could differ
     assert first.hp.Float("x", 0.0, 1.0, default=0.5) == 0.5
-    assert first["x"] == 0.5
+    assert first["x"] == study.asked_trial(first.number)["x"] == 0.5
     second = study.ask()
     assert 0.0 <= second["x"] <= 1.0
     second.hp.Float("x", 0.0, 1.0)

@@ -133,6 +133,7 @@ def test_a_backend_that_fails_takes_neither_time_nor_results_from_the_others(
         ("jax", (), "jax", 0),
         ("jax", ("--compare", "torch"), "torch", 0),
         ("jax", ("--compare", "tensorflow"), "tensorflow", 2),
+        ("jax", ("--compare", "jax"), "jax", 2),
     ],
 )
 def test_workers_elsewhere_have_the_backend_of_this_shell(

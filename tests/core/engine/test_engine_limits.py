@@ -59,15 +59,28 @@ def test_it_waits_until_there_is_as_much_memory_free(driver: EngineDriver) -> No
     assert driver.starts[0].placement.memory_bytes == 100
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(90, 90), (97, 95), (100, 95), (110, None)])
+@pytest.mark.parametrize(
+    ("asked", "granted"),
+    [
+        (Resources(memory_bytes=90), 90),
+        (Resources(memory_bytes=97), 95),
+        (Resources(memory_bytes=100), 95),
+        (Resources(memory_bytes=110), None),
+        (Resources(2, processes=2, memory_bytes=100), 2 * 47),
+        (Resources(4, processes=4, nodes=2, memory_bytes=200), 4 * 47),
+        (Resources(2, processes=2, nodes=2, memory_bytes=220), None),
+    ],
+)
 def test_a_trial_may_ask_for_all_of_a_worker_that_keeps_memory_back(
-    driver: EngineDriver, asked: int, granted: int | None
+    driver: EngineDriver, asked: Resources, granted: int | None
 ) -> None:
     """As in a job that was made for it, where trials of other sizes are measured."""
     driver.open(1, measured=(Amount.MEMORY,))
-    driver.join_with("w", FOUR_CORES)
-    driver.suggest(resources=lambda _: Resources(memory_bytes=asked))
-    found = [each.placement.memory_bytes for each in driver.starts.values()]
+    for number in range(asked.nodes):
+        driver.join_with(f"w{number}", FOUR_CORES)
+    driver.suggest(resources=lambda _: asked)
+    placed = [each.placement for each in driver.starts.values()]
+    found = [sum(rank.memory_bytes for rank in each.ranks) for each in placed]
     assert found == ([] if granted is None else [granted])
     driver.check_replay()
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fake_study import GOALS, trial
+from fake_study import GOALS, attempt, trial
 from hptune import keras_tuner, text
 from hptune.config.settings import StudySettings
+from hptune.core.attempt import Outcome
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.errors import StudyError
@@ -81,6 +82,11 @@ def test_a_better_value_of_a_stopped_trial_that_comes_later_is_explained() -> No
     assert "come first" not in trials_text(worse, ranked(worse), now=0.0)
     alone = [each for each in ranked(of) if each.number == 1]
     assert "come first" not in trials_text(of, alone, now=0.0)
+    result = attempt(1, ended_at=2000.0, outcome=Outcome.FINISHED)
+    trains_on = replace(trials[1], state=TrialState.RUNNING, attempts=2)
+    further = replace(of, trials=[trials[0], trains_on], attempts=[result])
+    assert [each.number for each in ranked(further)] == [1, 0]
+    assert "come first" not in trials_text(further, ranked(further), now=0.0)
 
 
 def test_python_has_the_same_trials_everywhere(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.attempt import AttemptId
 from ..core.engine.records import LeasedAttempt
 from ..core.messages import AttemptEnded, Event, Reported, WorkerJoined
@@ -53,9 +55,10 @@ def _refused(study: FollowedStudy, event: Event, why: str) -> StudyError:
 
 
 def given_to(study: FollowedStudy, worker: str) -> GivenTrial:
-    """Return what a program was given last, as the worker with this name."""
-    space = study.search.space.to_json()
-    return GivenTrial(study.starts[worker], study.engine.epochs, space)
+    """Return what a program was given last, as a worker with this name, and has declared since."""
+    start, space = study.starts[worker], study.search.space.to_json()
+    start = replace(start, params=known_trial(study, start.attempt.trial).params)
+    return GivenTrial(start, study.engine.epochs, space)
 
 
 def running(study: FollowedStudy, name: AttemptId) -> LeasedAttempt:

@@ -14,7 +14,6 @@ from ..core.space.space import SearchSpace
 from ..master.followed_search import FollowedSearch, stored_sampler
 from ..master.past import Past, replay_errors
 from ..storage.directory import StudyDirectory
-from ..storage.lease import Lease
 from ..storage.ledger import Ledger, LedgerReader, StudyFacts
 from ..storage.lock import MasterLock
 from ..storage.whose import Use
@@ -141,7 +140,7 @@ class FollowedState:
         search = FollowedSearch(stored_sampler(past.settings, past.facts))
         search.space = SearchSpace.from_json(facts["space"])
         # A machine whose clock is wrong must not end the leases of all others.
-        ahead_seconds = Lease(self._directory.path / "lease").now() - time.time()
+        ahead_seconds = self._directory.now() - time.time()
         return FollowedStudy(past, search, ahead_seconds=ahead_seconds)
 
     def _identity(self) -> object:

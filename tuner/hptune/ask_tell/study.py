@@ -173,7 +173,7 @@ class AskedStudy(Study):
             try:
                 trial = self.ask()
             except StudyOverError as over:
-                if (finish := self.session.finish) and finish.finish_reason not in _AS_ASKED:
+                if not (finish := self.session.finish) or finish.finish_reason not in _AS_ASKED:
                     warnings.warn(over.message, stacklevel=2)
                 return
             except NoTrialError as none:

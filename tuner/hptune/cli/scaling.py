@@ -198,6 +198,7 @@ def scaling(
             asked=_asked(source, backend, named, given),
             plan=plan,
             in_one_process=in_one_process,
+            is_compared=bool(backend),
         )
         for backend in compare or ("",)
     ]

@@ -31,7 +31,6 @@ from ..core.messages import (
 )
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
-from ..storage.lease import Lease
 from .past import Past
 
 PATIENCE_SECONDS = 30.0
@@ -111,7 +110,7 @@ def _wait_for_running(
     directory: StudyDirectory, paths: list[Path], patience_seconds: float
 ) -> None:
     # The clock of the file system, which stamps the journals, may differ from this machine's.
-    ahead = Lease(directory.path / "lease").now() - time.time()
+    ahead = directory.now() - time.time()
     for _ in polls(patience_seconds, _POLL_SECONDS):
         paths = [path for path in paths if _is_touched(path, ahead) and not _has_ended(path)]
         if not paths:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,11 +46,13 @@ class ScalingRequest:
         asked: The user's code and its workers; `source.backend` names the backend.
         plan: What to measure; its time counts from when the workers are there.
         in_one_process: Whether one process has all devices, instead of one process for each.
+        is_compared: Whether the user has named the backend; else it is that of this shell, if any.
     """
 
     asked: Asked
     plan: MeasuringPlan
     in_one_process: bool = False
+    is_compared: bool = False
 
 
 def measure(request: ScalingRequest, directory: StudyDirectory, progress: Progress) -> ScalingCurve:
@@ -192,7 +193,7 @@ def check_code(found: Found, request: ScalingRequest) -> None:
         raise UsageError(
             "fit() in the model file does not call model.fit, so hptune cannot measure its steps"
         )
-    if wanted not in ("", found.backend, os.environ.get("KERAS_BACKEND")):
+    if request.is_compared and wanted != found.backend:
         raise UsageError(
             f"--compare asks for {wanted}, but the model file chooses {found.backend} itself; use "
             'os.environ.setdefault("KERAS_BACKEND", …) there, or leave out --compare'

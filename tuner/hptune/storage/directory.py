@@ -32,7 +32,7 @@ from ..files.access import exists, is_file, is_folder, whole_path
 from ..files.file_errors import storage_errors
 from ..files.ownership import is_foreign
 from . import whose
-from .lease import LockOwner
+from .lease import Lease, LockOwner
 from .lock import MasterLock, living_owner, locks_work
 from .requests import RequestFile
 from .whose import Use
@@ -423,6 +423,10 @@ class StudyDirectory:
         with storage_errors(self._path):
             owner = living_owner(self._path) if is_folder(self._path) else None
         return None if owner is None or owner.is_brief else owner
+
+    def now(self) -> float:
+        """Return the present time by the clock of the file system, in seconds since the epoch."""
+        return Lease(self._path / "lease").now()
 
     def locks_work(self) -> bool:
         """Return whether the file system has POSIX locks that hold on all machines."""

@@ -9,7 +9,6 @@ from ..core.user_requests import Note, UserAction
 from ..errors import StudyLockedError, UsageError
 from .asking import ask, check_exists, new_request
 from .directory import StudyDirectory
-from .lease import Lease
 from .ledger import Ledger, LedgerReader
 from .turn import acquired
 from .whose import Use
@@ -52,6 +51,5 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
         ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
         return
     with lock, Ledger.open(directory.open(Use.WRITE), lock=lock) as ledger:
-        asked = new_request(UserAction.NOTE, tool=tool)
-        at, action = Lease(directory.path / "lease").now(), UserAction.NOTE
-        ledger.append([UserRequested(at, asked.name, action, asked.by, trial, note=note)])
+        at, asked = directory.now(), new_request(UserAction.NOTE, tool=tool)
+        ledger.append([UserRequested(at, asked.name, asked.action, asked.by, trial, note=note)])

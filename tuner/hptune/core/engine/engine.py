@@ -222,14 +222,15 @@ class Engine:
             self._dispatch = Dispatch(self._lifecycle)
         lost_at = self._last_event_at or event.at
         leased = self.leased
-        self._has_master = not event.without_master
+        had_master, self._has_master = self._has_master, not event.without_master
         lost = [name for name in self._records.running if name not in leased]
         commands = self._lifecycle.open(event, lost, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
         self._dispatch.open(event.config, has_sizes=not event.without_master)
         for name in leased:
             self._dispatch.started(self._records.running[name])
-            self._records.running[name].last_sign_at = event.at  # by the clock of who opens it
+            if had_master or self._has_master:  # whose clock is another one than that of programs
+                self._records.running[name].last_sign_at = event.at
         self.workers.handle(event)
         self._is_split_due = False
         searched = self._requests.searched + len(event.added)

@@ -223,8 +223,8 @@ class AttemptRecord:
             trials learn of an order in this way alone.
         stopped_by: The user who stopped the trial; empty for nobody.
         first_step: The step of its first report.
-        last_sign_at: When it was placed or reported last, or the study was opened since, in seconds
-            since the epoch.
+        last_sign_at: When it was placed or reported last, or the study has got or lost a master
+            since, in seconds since the epoch.
     """
 
     attempt: Attempt
@@ -246,8 +246,8 @@ class LeasedAttempt:
         halt: Why the program is to stop; None if it is not.
         is_told: Whether its last report was answered by `halt`.
         lease_seconds: How long it may report nothing.
-        last_sign_at: When it asked or reported last, or the study was opened since, in seconds
-            since the epoch.
+        last_sign_at: When it asked or reported last, or the study has got or lost a master since,
+            in seconds since the epoch.
     """
 
     attempt: Attempt

@@ -245,15 +245,17 @@ class Packing:
         """
         if requested.takes_cores_of_gpus and self._are_cores_scarce:
             requested = replace(requested, takes_cores_of_gpus=False)
-        if requested.processes > 1:
+        asked, count = requested.of_one_node.memory_bytes, requested.processes
+        is_all = int((1.0 - KEPT_BACK) * asked) <= most_memory_bytes < asked
+        if is_all and Amount.MEMORY in self._measured:
+            each = requested.nodes * most_memory_bytes // count
+            requested = replace(requested, memory_bytes=count * each)
+        if count > 1:
             return requested  # what one process uses says nothing of several
         plan, changes = self._plan, dict[str, Any]()
-        asked, least = requested.memory_bytes, int((1.0 - KEPT_BACK) * requested.memory_bytes)
         if not asked and self.is_memory_known and plan.memory is not None:
             needed = rounded_up(self._caution[Amount.MEMORY] * _upper(plan.memory, params))
             changes["memory_bytes"] = min(needed, most_memory_bytes or needed)
-        elif least <= most_memory_bytes < asked and Amount.MEMORY in self._measured:
-            changes["memory_bytes"] = most_memory_bytes
         if requested.cpus == 1 and Amount.CPUS in self._measured:
             changes["cpus"] = self._part_of_a_core(params)
         if self._is_gpu_measured(requested) and plan.gpu_memory is not None:

@@ -83,7 +83,7 @@ def _repeats_text(view: StudyView, trials: Sequence[Trial]) -> str:
     best, sign = view.best, view.goal.direction.sign
     if best is None or best not in trials or len(view.goals.objectives) > 1:
         return ""
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    complete = [trial for trial in trials if trial.has_result]
     values = [trial.value for trial in complete if not trial.violation and trial.value is not None]
     is_beaten = any(sign * value < sign * (best.value or 0.0) for value in values)
     if (confirmation := view.confirmation(best)) is None or not is_beaten:
@@ -104,7 +104,7 @@ def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> s
     for trial in trials:
         value = Row(view, trial).value
         if value is not None and not math.isnan(value):
-            values.setdefault(trial.state is TrialState.COMPLETE, []).append(sign * value)
+            values.setdefault(trial.has_result, []).append(sign * value)
     complete, others = values.get(True, []), values.get(False, [])
     if not complete or not others or min(others) >= max(complete):
         return ""

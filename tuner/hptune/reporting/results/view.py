@@ -123,7 +123,7 @@ class StudyView:
             number; see `advice`. Empty with several objectives.
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
         run_seconds: How long each run took, from its command's start to its last event.
-        last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        last_event_at: When the last run's last event was, in seconds since the epoch; 0 for none.
         remarks: What the reports of the first trial say of the user's code (`ReportChecks`).
         run_began_at: When the last run began, in seconds since the epoch; 0 if unknown.
         is_open: Whether programs ask for its trials, and it is not over.

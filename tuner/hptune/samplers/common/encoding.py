@@ -115,7 +115,6 @@ class Encoding:
     """The columns of a space."""
 
     def __init__(self, space: SearchSpace) -> None:
-        self._space = space
         self.columns = tuple(Column.of(parameter) for parameter in space)
         names = [parameter.name for parameter in space]
         self.conditional = np.array(
@@ -135,17 +134,17 @@ class Encoding:
         A missing parameter that would be active (the space has grown) becomes NaN like an
         inactive one, so that the trial still informs about the other parameters.
         """
-        params = self._space.canonical(params)  # the space may have changed
         row = np.full(len(self.columns), np.nan)
         chosen: dict[str, ParamValue] = {}
         for i, column in enumerate(self.columns):
             parameter = column.parameter
             if not is_open(parameter, chosen) or parameter.name not in params:
                 continue
-            if parameter.explain(params[parameter.name]):
+            value = parameter.canonical(params[parameter.name])  # the space may have changed
+            if parameter.explain(value):
                 return None
-            chosen[parameter.name] = params[parameter.name]
-            row[i] = column.encode(params[parameter.name])
+            chosen[parameter.name] = value
+            row[i] = column.encode(value)
         return row if len(chosen) == len(params) else None
 
     def rows(self, configurations: Iterable[Params]) -> Floats:

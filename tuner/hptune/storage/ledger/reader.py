@@ -48,7 +48,7 @@ class RunState:
         stopping: What asked it to stop; None if nothing did.
         run_seconds: How long each run took, from its command's start to its last event, the first
             run first.
-        last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        last_event_at: When the last run's last event was, in seconds since the epoch; 0 for none.
         began_at: When the command of the last run was started; 0 if there was none.
         is_closed: Whether the next master has read what the last run left, and has yet to begin.
         without_master: Whether programs ask for its trials, and no master runs it.
@@ -231,7 +231,7 @@ class LedgerReader:
     def _runs(self) -> tuple[list[float], float, float]:
         """Return how long each run took, when the last event was, and when the last run began.
 
-        Users' requests do not count: a note may be written while no master runs.
+        Users' requests do not count, nor does what comes after `StudyClosed`: no master runs then.
         """
         query = "SELECT seq, time, kind FROM events WHERE kind IN (?, ?) ORDER BY seq"
         opened = self._rows(query, *_OPENING, read=lambda row: (*_number_and_time(row[:2]), row[2]))

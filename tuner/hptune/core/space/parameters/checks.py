@@ -126,11 +126,6 @@ def check_range(name: str, low: float, high: float, *, step: float | None, scale
         )
 
 
-def typed_equal(left: ParamValue, right: ParamValue) -> bool:
-    """Return whether two values are equal and of one type; 1, 1.0 and True differ."""
-    return type(left) is type(right) and left == right
-
-
 def set_range(
     parameter: Any, *, low: float, high: float, step: float | None, default: float, values: object
 ) -> None:
@@ -181,14 +176,15 @@ def scalar(name: str, value: object, *, may_be_none: bool = False) -> ParamValue
 
 
 def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
-    """Return the index of a value; None if absent. An int matches the equal float.
+    """Return the index of a value, by its type too; None if absent. An int matches the float.
 
     >>> position(1, (0.5, 1.0)), position(True, (0, 1))
     (1, None)
     """
     if type(value) is int and is_number(value) and any(type(each) is float for each in values):
         value = float(value)
-    return next((i for i, other in enumerate(values) if typed_equal(value, other)), None)
+    alike = (i for i, each in enumerate(values) if type(each) is type(value) and each == value)
+    return next(alike, None)
 
 
 def number_in(text: str) -> int | float | str:
@@ -205,25 +201,16 @@ def number_in(text: str) -> int | float | str:
     return text
 
 
-def truth_in(text: str) -> bool | str:
-    """Return the boolean that a text stands for; else the text.
-
-    >>> truth_in("True"), truth_in("no"), truth_in("maybe")
-    (True, False, 'maybe')
-    """
-    return _BOOLEANS.get(text.lower(), text)
-
-
 def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
     """Return the value that a text stands for: itself, a number, a boolean or None; else the text.
 
     >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
     (0.5, '1', '2')
-    >>> value_in("16.0", (16, 32)), value_in("True", (0, 1))
-    (16, 1)
+    >>> value_in("16.0", (16, 32)), value_in("True", (0, 1)), value_in("no", (False, True))
+    (16, 1, False)
 
     A text that was read from a table has lost the spaces around it.
     """
-    readings = [text, number_in(text), truth_in(text), None if text == "None" else text]
+    readings: list[ParamValue] = [text, number_in(text), _BOOLEANS.get(text.lower(), text)]
     readings += [each for each in values if str(each).strip() == text.strip() != ""]
     return next((values[values.index(each)] for each in readings if each in values), text)
