@@ -203,8 +203,9 @@ def test_code_whose_study_has_no_data_is_used_as_it_is_now(
     stored(cli.study())
     used = []
 
-    def resume(directory: StudyDirectory, *_: object, **__: object) -> None:
+    def resume(directory: StudyDirectory, changes: Changes, **_: object) -> None:
         used.append(read_pickle(directory.path / OBJECTIVE_FILE).hypermodel.version)
+        assert changes.settings["working_directory"] == str(cli.directory), "also of stored code"
         raise StudyError("it ends here")
 
     monkeypatch.setattr("hptune.tuner.resume", resume)

@@ -218,7 +218,7 @@ def _whole_image(folder: Path, image: str | None, program: str | None) -> str | 
     """Return the whole path of an image that is named in a folder, if it is no URL."""
     if image is None or "://" in image:
         return image
-    path = folder / Path(image).expanduser()
+    path = folder / image
     # Pyxis takes a name in a registry too, such as nvcr.io#nvidia/pytorch:24.05-py3.
     return image if program == _PYXIS and not path.exists() else str(path)
 

@@ -156,10 +156,9 @@ def _size(key: str, value: object) -> int:
 READERS: Mapping[str, Any] = {
     # Each takes a key and its value, and returns the parsed value or raises a ConfigError.
     **dict.fromkeys(
-        ("name", "partition", "account", "qos", "gpu_type", "launcher", "image", "interface"),
-        _text,
+        ("name", "partition", "account", "qos", "gpu_type", "launcher", "interface"), _text
     ),
-    **dict.fromkeys(("python", "scratch"), _path),
+    **dict.fromkeys(("python", "scratch", "image"), _path),
     "log_directory": _log_directory,
     **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs", "grace_seconds"), _whole(1)),
     **dict.fromkeys(("gpus", "notice_seconds"), _whole(0)),

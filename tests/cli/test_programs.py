@@ -59,7 +59,12 @@ def test_a_program_is_tuned_and_its_study_is_like_any_other(cli: InProcess) -> N
     assert more.code == 0, more.err
     assert len(trials(study)) == 6
     moved = study.rename(study.with_name("moved"))
-    assert cli("resume", moved, "--trials", "7", "--workers", "1").code == 0
+    # Another one begins where it was.
+    study.mkdir()
+    study.joinpath("program.py").write_text("raise SystemExit")
+    study.joinpath("study.db").touch()
+    ended = cli("resume", moved, "--trials", "7", "--workers", "1")
+    assert ended.code == 0, ended.err
     assert len(trials(moved)) == 7
 
 

@@ -23,9 +23,11 @@ def test_paths_may_begin_with_the_home_directory(monkeypatch: pytest.MonkeyPatch
     """The job quotes them, and Slurm opens the output by itself: neither knows `~`."""
     monkeypatch.setenv("HOME", "/home/me")
     keys = 'python = "~/env/bin/python"\nscratch = "~/s"\nlog_directory = "~/logs"\n'
+    keys += 'image = "~/a.sif"\n'
     (shape,) = parse_config(f'{THREE_LINES}{keys}mounts = ["~/data"]').shapes
     assert (shape.python, shape.scratch) == ("/home/me/env/bin/python", "/home/me/s")
     assert (shape.log_directory, shape.mounts) == ("/home/me/logs", ("/home/me/data",))
+    assert shape.image == "/home/me/a.sif"
 
 
 def test_a_relative_path_begins_in_the_folder_of_the_file(tmp_path: Path) -> None:
@@ -40,6 +42,8 @@ def test_a_relative_path_begins_in_the_folder_of_the_file(tmp_path: Path) -> Non
     assert config.master["python"] == str(tmp_path / "../env/bin/python")
     path.write_text(f'{THREE_LINES}python = "python3.12"')
     assert read_config(path).shapes[0].python == "python3.12", "of the node"
+    path.write_text(f'{THREE_LINES}image = "~no user/a.sif"')
+    assert read_config(path).shapes[0].image == str(tmp_path / "~no user/a.sif")
 
 
 @pytest.mark.parametrize(

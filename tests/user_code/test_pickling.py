@@ -17,7 +17,16 @@ from hptune.user_code.pickling import read_pickle, write_pickle
         ("script lib std site", "lib std site", "script lib std site"),
         ("script lib std site", "std site", "script lib std site"),
         ("script std site", "std other", "script std other site"),
-        ("script others-std site", "std", "std script others-std site"),
+        (
+            "script others.zip others-std site",
+            "std.zip",
+            "script std.zip others.zip others-std site",
+        ),
+        (
+            "script others.zip others-std shared",
+            "std.zip shared",
+            "script std.zip shared others.zip others-std",
+        ),
         ("std site", "std site more", "std site more"),
     ],
 )

@@ -269,13 +269,7 @@ class Tuner:
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)
-                # Its relative paths start where the script runs now, as in the script itself.
-                here = settings.found_in(directory.path)
-                given = {
-                    **given,
-                    "source": here.source,
-                    "working_directory": here.working_directory,
-                }
+                given = {**given, "source": settings.found_in(directory.path).source}
             elif not display.is_quiet:
                 display.note("fit has no data, so the model function is that of the study")
             with storage_errors(directory.path):
@@ -290,8 +284,10 @@ class Tuner:
                 assert self._asked, "a new study was asked for"
                 request = replace(self._asked, settings=settings.found_in(directory.path))
                 return start(request, directory, display=display, client=self._client)
-            # A client takes the place of the workers that the study had.
+            # A client takes the place of the workers that the study had. Relative paths start where
+            # the script runs now, as in the script itself.
             place = {} if self._client is None else {"cluster": BY_NAME["cluster"].default}
+            place["working_directory"] = settings.working_directory
             changes = replace(self._changes, settings={**given, **place})
             return resume(directory, changes, display=display, client=self._client)
 

@@ -124,10 +124,10 @@ class StudySettings(StudyOptions):
 
         Where its working directory is gone, as that of a project that was moved, it is this one.
         """
-        source, start = self.source, self.working_directory
-        path = directory / Path(source.path).name
-        has_moved = os.path.isfile(path) and not os.path.exists(source.path)  # noqa: PTH110, PTH113
-        if source.kind is SourceKind.PICKLE or has_moved:  # as of --command
+        source, start, code = self.source, self.working_directory, Path(self.source.path)
+        path = directory / code.name  # as of --command; another study may be where it was
+        is_gone = not os.access(code, os.F_OK) or os.access(code.parent / "study.db", os.F_OK)
+        if source.kind is SourceKind.PICKLE or (is_gone and os.path.isfile(path)):  # noqa: PTH113
             source = replace(source, path=str(path))
         start = start if os.access(start, os.X_OK) else str(Path.cwd())
         return replace(self, source=source, working_directory=start)

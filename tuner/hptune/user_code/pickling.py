@@ -145,8 +145,8 @@ def read_pickle(path: Path) -> Any:
     with path.open("rb") as file:
         folders, _, cells, _ = _head(file)
         remember_cells(cells)
-        # The script's own come first, as there; those after them may be of another environment.
-        own = next((n for n, folder in enumerate(folders) if folder in sys.path), 0)
+        # The script's own come first, as there; from Python's zip on, they may be another one's.
+        own = next((n for n, at in enumerate(folders) if at in sys.path or at.endswith(".zip")), 0)
         sys.path[:0] = folders[:own]
         sys.path.extend(folder for folder in folders if folder not in sys.path)
         return pickle.load(file)  # noqa: S301 - the user's own, from their study
