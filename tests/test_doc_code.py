@@ -341,9 +341,9 @@ def test_the_way_of_a_trial_leads_through_functions_that_exist() -> None:
 
 
 def defined_in(file: Path) -> set[str]:
-    """Return the functions of a module, those of classes with the name of the class."""
+    """Return the functions and classes of a module, and their methods with the class's name."""
     body = ast.parse(file.read_text()).body
-    found = {each.name for each in body if isinstance(each, ast.FunctionDef)}
+    found = {each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
     for node in body:
         if isinstance(node, ast.ClassDef):
             methods = (each for each in node.body if isinstance(each, ast.FunctionDef))

@@ -39,8 +39,8 @@ def test_values_of_new_parameters_arrive_as_plain_ones(attempts: Attempts) -> No
     result = attempts.run(SETS_VALUES, x=2.7)
     assert result.ending.cause is Cause.RETURNED
     assert result.used is not None
-    assert result.used.values == {"x": 2.7, "late": 8, "own": "2"}
-    assert {type(value) for value in result.used.values.values()} == {float, int, str}
+    assert result.used.values == {"x": 2.7, "late": 8, "own": 2}
+    assert {type(value) for value in result.used.values.values()} == {float, int}
 
 
 def test_what_only_another_value_makes_active_is_no_part_of_the_suggestion(
