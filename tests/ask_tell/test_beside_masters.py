@@ -21,6 +21,7 @@ from hptune.ask_tell.opening import MasterWaitsError
 from hptune.ask_tell.session import Session
 from hptune.ask_tell.study import AskedStudy, open_again
 from hptune.ask_tell.trial import AskedTrial
+from hptune.config.settings import StudySettings
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.clock import SystemClock
 from hptune.core.messages import (
@@ -54,7 +55,9 @@ from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
 from hptune.storage.ledger.codec import encode_event
 from hptune.storage.turn import MasterRunsError
+from hptune.user_code.source import ObjectiveSource, SourceKind
 from in_process import InProcess
+from stored_study import stored
 from thread_masters import ThreadMaster, beside, result, until
 
 COMPLETE, FAILED, WAITING = TrialState.COMPLETE, TrialState.FAILED, TrialState.WAITING
@@ -557,3 +560,20 @@ def test_a_result_counts_if_its_program_has_not_learned_of_a_masters_stop(path: 
         assert other.tell(0, loss=0.25).state is COMPLETE
         assert other.tell(1, loss=0.25).state is WAITING, "it has learned of the stop"
     check_whole(path)
+
+
+def test_the_code_of_a_study_runs_on_where_it_did_whatever_program_opens_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may do so on a machine without that directory, and with variables of its own."""
+    file = path.with_name("model.py")
+    file.touch()
+    source = ObjectiveSource(SourceKind.FILE, str(file))
+    given = StudySettings(source=source, working_directory="/there", trials=10).to_json()
+    stored(path, settings=given)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    hptune.open_study(path, trials=11)
+    kept = LedgerReader(StudyDirectory(path)).facts()["settings"]
+    names = ("source", "working_directory")
+    assert kept["trials"] == 11
+    assert {name: kept[name] for name in names} == {name: given[name] for name in names}

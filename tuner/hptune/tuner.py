@@ -82,9 +82,10 @@ class Tuner:
             `studies/MODEL_FN-N`.
         quiet: Show no progress.
         resume: Continue the study in `directory` if there is one, with the model function as it is
-            now. Its search space must be the same unless `accept_space` is True, and so must each
-            setting that a resumed study cannot change, such as `search`, if it is given. Start
-            points that were not tried yet are tried next.
+            now; if its data were given to `fit` and are not given again, with those and the model
+            function that are stored. The search space must be the same unless `accept_space` is
+            True, and so must each setting that a resumed study cannot change, such as `search`, if
+            it is given. Start points that were not tried yet are tried next.
         accept_space: With `resume`: continue although the model function declares another search
             space than before; finished trials stay.
         retry_failed: With `resume`: let the trials that have failed begin again, and use nodes

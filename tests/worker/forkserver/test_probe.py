@@ -206,7 +206,8 @@ def test_members_of_an_enum_are_read_without_their_class(probe: Any) -> None:
         class Whole(enum.IntEnum):
             ONE = 1
 
-        OBJECTIVE, EPOCHS = Word.LOSS, Whole.ONE
+        OBJECTIVE, EPOCHS = [Word.LOSS], Whole.ONE
+        RESOURCES = {"cpus": Whole.ONE}
 
         def objective(hp, trial):
             with hp.conditional_scope(hp.Choice("p", [Word.ADAM]) and "p", [Word.ADAM]):
@@ -215,7 +216,8 @@ def test_members_of_an_enum_are_read_without_their_class(probe: Any) -> None:
     """)
     space = [(each.name, each.values) for each in SearchSpace.from_json(found.space)]
     assert repr(space) == "[('p', ('adam',)), ('q', (1,))]"
-    assert repr(dict(found.constants)) == "{'OBJECTIVE': 'loss', 'EPOCHS': 1}"
+    read = {"OBJECTIVE": ("loss",), "EPOCHS": 1, "RESOURCES": {"cpus": 1}}
+    assert repr(dict(found.constants)) == repr(read)
 
 
 def test_the_branches_of_choices_with_none_are_opened(probe: Any) -> None:

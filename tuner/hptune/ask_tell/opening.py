@@ -51,7 +51,9 @@ def opened(
             study.finish = over[0]
             return study
         study.happen(plan.opened(at=study.now(), without_master=True))
-        state.record(plan.facts())
+        facts, own = plan.facts(), past.facts["settings"]
+        kept = {name: own[name] for name in ("source", "working_directory")}  # code runs elsewhere
+        state.record(facts | {"settings": {**plan.settings.to_json(), **kept}})
     discard_journals(past.directory)
     return state.read_again(lock)
 

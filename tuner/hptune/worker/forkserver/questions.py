@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.resources import Placement, Resources
+from ...core.space.parameters.checks import plain
 from ...core.trial import Params
 from ...errors import ModelFileError
 from ...user_code.model_file import UserCode, load
@@ -134,7 +135,7 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
         if isinstance(several, list | tuple) and several:
             if not all(isinstance(each, str) for each in several):
                 raise ModelFileError(f"{name} is {several!r}; allowed is a list of texts")
-            constants[name] = tuple(several)
+            constants[name] = tuple(map(plain, several))
             del allowed[name]
     for name, (kind, words) in allowed.items():
         value = constants.get(name)
@@ -148,7 +149,7 @@ def _plain_resources(resources: object, said: str) -> dict[str, Any]:
     if isinstance(resources, Resources):
         return asdict(resources)
     if isinstance(resources, Mapping):
-        return dict(resources)
+        return {name: plain(amount) for name, amount in resources.items()}
     raise ModelFileError(
         f"{said} {resources!r}; allowed is hptune.Resources(cpus=…, gpus=…, memory_bytes=…), a "
         "dict of the same, or a function that takes hp and returns one of them"
