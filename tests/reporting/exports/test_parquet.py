@@ -15,7 +15,7 @@ from hptune.reporting.results.export import Table
 
 def test_the_trials_and_the_curves(tmp_path: Path) -> None:
     study = varied(tmp_path / "one")
-    study.export_parquet(tmp_path / "trials.parquet")
+    study.export_parquet(str(tmp_path / "trials.parquet"))
     table = pd.read_parquet(tmp_path / "trials.parquet")
     assert list(table.columns) == list(study.trials_dataframe().columns)
     assert list(table.trial) == list(range(9))

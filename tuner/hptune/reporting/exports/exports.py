@@ -96,14 +96,14 @@ class Exports(ABC):
             study = self.exported()
             files.export_json(study.view, study.reports, stream, now=time.time())
 
-    def export_parquet(self, file: Path, *, curves: bool = False) -> None:
+    def export_parquet(self, file: str | os.PathLike[str], *, curves: bool = False) -> None:
         """Write the trials, or the learning curves, as a Parquet file.
 
         Raises:
             MissingPackageError: pyarrow is not installed.
             UsageError: The file cannot be written.
         """
-        write_parquet(self._curves() if curves else self._table(), file)
+        write_parquet(self._curves() if curves else self._table(), Path(file))
 
     def export_to(
         self, tool: str, place: str | os.PathLike[str] = "", *, follow: bool = False
