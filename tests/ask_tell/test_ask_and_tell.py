@@ -223,17 +223,13 @@ def test_a_paused_trial_is_asked_for_again_where_it_was(path: Path) -> None:
     assert {trial.state for trial in repeats} == {TrialState.COMPLETE}
 
 
+@pytest.mark.parametrize("how", ["by the block", "by the trial", "by its number"])
 @pytest.mark.parametrize(
     ("told", "metrics"),
-    [
-        (None, {"loss": 0.5, "size": 3.0}),
-        ({}, {"loss": 0.5, "size": 3.0}),
-        ({"loss": 0.2}, {"loss": 0.2, "size": 2.0}),
-    ],
+    [({}, {"loss": 0.5, "size": 3.0}), ({"loss": 0.2}, {"loss": 0.2, "size": 2.0})],
 )
-@pytest.mark.parametrize("by_number", [False, True])
 def test_what_an_earlier_program_has_reported_counts(
-    path: Path, told: dict[str, Any] | None, metrics: dict[str, float], by_number: bool
+    path: Path, told: dict[str, Any], metrics: dict[str, float], how: str
 ) -> None:
     """It may end between its last report and its result."""
     study = opened(path, trials=1, epochs=3)
@@ -241,13 +237,16 @@ def test_what_an_earlier_program_has_reported_counts(
     for epoch, loss in enumerate([0.9, 0.2, 0.5], start=1):
         first.report(epoch, loss=loss, size=epoch)
     first.release()
-    with study.ask() as trial:
-        assert trial.resumed_from == 3
-        if told is not None and by_number:
-            hptune.open_study(path).tell(trial.number, **told)
-            trial.is_over = True
-        elif told is not None:
-            trial.tell(**told)
+    trial = study.ask()
+    assert trial.resumed_from == 3
+    if how == "by its number":
+        hptune.open_study(path).tell(trial.number, **told)
+    elif how == "by the trial":
+        trial.tell(**told)
+    else:
+        with trial:
+            if told:
+                trial.tell(**told)
     (found,) = study.trials
     assert (found.state, found.metrics) == (TrialState.COMPLETE, metrics)
 
