@@ -45,21 +45,31 @@ def test_a_batch_script_on_several_nodes_has_them_all() -> None:
 
 
 DETAILS = """\
+JobId=6 ArrayJobId=7 ArrayTaskId=0 JobName=a
+     Nodes=n[1-3] CPU_IDs=2-3 Mem=4000 GRES=gpu:small:1(IDX:2)
+
+JobId=7 ArrayJobId=7 ArrayTaskId=1 JobName=a
+   NumNodes=3 NumCPUs=5 NumTasks=3 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
    JOB_GRES=gpu:small:5
      Nodes=n[1-2] CPU_IDs=0-1 Mem=4000 GRES=gpu:small:2(IDX:0-1)
      Nodes=n3 CPU_IDs=0 Mem=4000 GRES=gpu:small:1(IDX:0),nvme:1
    MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
 """
 
+ENDS = "case $* in *%e*) printf '6 1795275000\\n7 1795275307\\n';; esac"
+
 
 def test_a_worker_asks_for_the_gpus_that_the_job_has_on_its_node(
     commands: Commands, tmp_path: Path
 ) -> None:
-    """Slurm gives a step on one node the GPUs of one task (--gpus-per-task), or none (--gpus)."""
+    """Slurm gives a step on one node the GPUs of one task (--gpus-per-task), or none (--gpus).
+
+    For the id of the last job of an array, it shows all of them.
+    """
     commands.make("sinfo", "echo 127.0.0.1")
-    commands.make("squeue", "")
+    commands.make("squeue", ENDS)
     commands.make("scontrol", f"cat <<'E'\n{DETAILS}E")
-    commands.make("srun", f'echo "$@" > {tmp_path}/$$')
+    commands.make("srun", f'echo "$HPTUNE_WORKER_ENDS_AT $@" > {tmp_path}/$$')
     found = find_allocation(BATCH)
     assert found is not None
     made = AllocationCluster(found, name="a", directory=tmp_path / "jobs", module="m")
@@ -68,7 +78,7 @@ def test_a_worker_asks_for_the_gpus_that_the_job_has_on_its_node(
         lines_of(made, 4)
     made.close()
     asked = [each.read_text() for each in tmp_path.iterdir() if each.is_file()]
-    gpus = [re.search(r"--nodelist=(\w+) .*--gpus=(\d)", each) for each in asked]
+    gpus = [re.search(r"^1795275307 .*--nodelist=(\w+) .*--gpus=(\d)", each) for each in asked]
     assert sorted(each.groups() for each in gpus if each) == [("n1", "2"), ("n2", "2"), ("n3", "1")]
 
 

@@ -26,6 +26,10 @@ def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a
     wait_for(lambda: reached(hptune.study(), 2, count=4), "four trials under way")
     wait_for(lambda: shown_running(hptune) == 2, "the master's next look at the queue")
     before = job_ids(slurm)
+    ends = rows(hptune.study(), "SELECT json_extract(payload, '$.ends_at') AS at FROM events "
+                                "WHERE kind = 'WorkerJoined'")  # fmt: skip
+    assert len(ends) == 2
+    assert all(row["at"] for row in ends), "squeue shows all jobs of an array for the last one's id"
     run.kill()
     status = cli("status", "study").out
     assert "jobs     2 running, as Slurm showed them " in status
