@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -331,6 +332,31 @@ def test_an_interrupted_trial_is_given_back() -> None:
     assert [each.state for each in study.trials] == [TrialState.WAITING]
     study.optimize(square, n_trials=1)
     assert [each.state for each in study.trials] == [TrialState.COMPLETE]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_trial_that_calls_sys_exit_ends_the_search_and_is_given_back(jobs: int) -> None:
+    def objective(trial: Any) -> float:
+        if trial.number == 1:
+            sys.exit(0)
+        return square(trial)
+
+    study = hptune.optuna.create_study()
+    with pytest.raises(SystemExit if jobs == 1 else RuntimeError):
+        study.optimize(objective, n_trials=6, n_jobs=jobs)
+    assert study.trials[1].state is TrialState.WAITING
+
+
+def test_a_trial_that_was_given_back_is_the_next_programs_alone() -> None:
+    study = hptune.optuna.create_study()
+
+    def objective(trial: Any) -> float:
+        trial.give_back()
+        hptune.open_study(study.hptune_study.directory).ask()
+        raise KeyboardInterrupt
+
+    study.optimize(objective, n_trials=1, n_jobs=2)
+    assert [each.state for each in study.trials] == [TrialState.RUNNING]
 
 
 def test_processes_set_an_attribute_at_the_same_time() -> None:

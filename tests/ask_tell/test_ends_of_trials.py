@@ -48,6 +48,15 @@ def test_a_file_that_is_missing_is_the_programs_fault(path: Path) -> None:
     assert (attempt.cause, states(study)) == (Cause.EXCEPTION, [FAILED])
 
 
+def test_a_program_that_fails_fails_its_trial_and_the_loop_gets_the_next(path: Path) -> None:
+    study = opened(path, trials=2)
+    for trial in study.trials_to_run():
+        with trial:
+            hptune.run_program(["false"], trial, trial.hp)
+    ends = [(each.state, each.reason) for each in study.trials]
+    assert ends == [(FAILED, "false ended with exit code 1")] * 2
+
+
 @pytest.mark.parametrize("error", [None, ValueError("bad luck")])
 def test_a_block_that_ends_past_its_lease_warns(
     path: Path, clock: Clock, error: Exception | None
@@ -120,10 +129,20 @@ def test_a_result_counts_if_its_program_has_not_learned_of_the_stop(
     assert told.state is (WAITING if reports_after_the_stop else COMPLETE)
 
 
-def test_an_exception_is_a_reason(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("failed", "reason"),
+    [
+        (ValueError("bad luck"), "ValueError: bad luck"),
+        (AssertionError(), "AssertionError"),
+        (str(AssertionError()), "its program told no result"),
+    ],
+)
+def test_an_exception_is_a_reason(path: Path, failed: str | Exception, reason: str) -> None:
     study = opened(path)
-    told = study.tell(study.ask(), failed=ValueError("bad luck"))
-    assert (told.state, told.reason) == (FAILED, "ValueError: bad luck")
+    trial = study.ask()
+    trial.report(1, loss=0.5)
+    told = study.tell(trial, failed=failed)
+    assert (told.state, told.reason) == (FAILED, reason)
     with pytest.raises(UsageError, match="failed is True; allowed are"):
         study.tell(study.ask(), failed=True)  # type: ignore[arg-type]
 

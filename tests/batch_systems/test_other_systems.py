@@ -153,6 +153,37 @@ def test_a_job_whose_worker_dies_at_once_was_of_use(monkeypatch: pytest.MonkeyPa
     assert lines == ["job 7 has ended"]
 
 
+def test_a_listing_in_another_encoding_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "bjobs"
+    command.write_bytes(b"#!/bin/sh\necho '7 caf\xe9 RUN'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert SYSTEMS["lsf"].jobs() == {"7": "7 caf\ufffd RUN"}
+
+
+@pytest.mark.parametrize("error", [OSError("no such file"), ArithmeticError("no such file")])
+def test_a_thread_that_breaks_ends_the_study(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    maker = mock.Mock()
+    maker.submit.return_value = "7"
+    maker.cancel.return_value = True
+    maker.system.jobs.side_effect = [error, {}]
+    monkeypatch.setattr(batch_jobs, "OwnScheduler", mock.Mock(return_value=mock.Mock(workers=list)))
+    for name in ("_ROUND_SECONDS", "_FIRST_ASK_SECONDS"):
+        monkeypatch.setattr(batch_jobs, name, 0.01)
+    cluster = batch_jobs.BatchCluster(maker, max_jobs=1)
+    cluster.open(1)
+    try:
+        cluster._thread.join(60)
+        with pytest.raises(JobsFailError, match="no such file"):
+            cluster.scale_to(1, {})
+    finally:
+        cluster.scale_down()
+
+
 def test_lines_that_lead_to_a_failure_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     maker = mock.Mock()
     maker.submit.side_effect = ["7", "8", "9"]

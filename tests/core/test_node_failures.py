@@ -51,7 +51,7 @@ def test_a_node_whose_disk_fails_is_one_although_its_worker_stays() -> None:
 
 def test_a_success_clears_a_node() -> None:
     nodes = Nodes()
-    for i, success in itertools.product(range(4), (Cause.RETURNED, Cause.PRUNED)):
+    for i, success in itertools.product(range(4), (Cause.RETURNED, Cause.PRUNED, Cause.PAUSED)):
         assert nodes.end(i, Cause.KILLED) == []
         assert nodes.end(i + 9, Cause.KILLED) == []
         assert nodes.any_on("node")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine_driver import FIRST, EngineDriver, returned, states
-from hptune.core.attempt import AttemptId, Cause, Ending, Report
+from hptune.core.attempt import NO_BETTER, AttemptId, Cause, Ending, Report
 from hptune.core.goals import Goals
 from hptune.core.messages import (
     Command,
@@ -243,9 +243,16 @@ def test_of_equals_the_first_stays_the_best_though_it_is_to_train_on_later(
 
 
 @pytest.mark.parametrize(
-    "ending", [Ending(Cause.EXCEPTION, reason="broken"), Ending(Cause.NON_FINITE), returned(0.1)]
+    ("ending", "why"),
+    [
+        (Ending(Cause.EXCEPTION, reason="broken"), f"{NO_BETTER}: broken"),
+        (Ending(Cause.NON_FINITE), f"{NO_BETTER}: non-finite metric"),
+        (returned(0.1), NO_BETTER),
+    ],
 )
-def test_a_trial_is_no_worse_for_training_on(driver: EngineDriver, ending: Ending) -> None:
+def test_a_trial_is_no_worse_for_training_on(
+    driver: EngineDriver, ending: Ending, why: str
+) -> None:
     complete_four(driver, keep=1)
     before = driver.trial(1)
     driver.open(4, keep_checkpoints=1, go_on=(1,), same_failure_limit=1)
@@ -254,5 +261,6 @@ def test_a_trial_is_no_worse_for_training_on(driver: EngineDriver, ending: Endin
     thrown_away = [each for each in commands if isinstance(each, Discard)]
     assert thrown_away == [Discard(1, keep_checkpoint=True)], "what the attempt left"
     assert driver.trial(1) == replace(before, attempts=2)
+    assert driver.attempt(AttemptId(1, 1)).reason == why
     assert [best.number for best in driver.engine.front] == [1]
     assert driver.finish == Finish(FinishReason.DONE, "4 trials are over")

@@ -12,6 +12,7 @@ from typing import Any
 from fake_study import GOALS, attempt, trial
 from hptune.core.attempt import Cause, Outcome, ReportedValue
 from hptune.core.goals import Goals
+from hptune.core.messages import Finish, FinishReason
 from hptune.core.pruner import is_exempt
 from hptune.core.space.space import (
     ChoiceParameter,
@@ -139,6 +140,14 @@ def test_the_command_that_continues_a_study_asks_for_more_trials_if_all_are_done
         asked = replace(of, budget_trials=trials)
         report = make_report(StudyTrials(asked, SPACE, reports), SETUP, now=2000.0)
         assert report.resume_command == f"hptune resume studies/digits{more}"
+
+
+def test_the_command_that_continues_a_study_after_failures_is_that_of_its_status() -> None:
+    of, reports = study(12)
+    stopped = replace(of, last_finish=Finish(FinishReason.SAME_FAILURE, "broken"))
+    report = make_report(StudyTrials(stopped, SPACE, reports), SETUP, now=2000.0)
+    assert report.resume_command == "hptune resume studies/digits --retry-failed"
+    assert state_text(stopped, 2000.0).endswith(f"continue with: {report.resume_command}")
 
 
 def test_what_a_reader_asks_first_is_written_out() -> None:

@@ -12,6 +12,7 @@ from fake_study import GOALS, LivingMaster, attempt, parallel, trial
 from hptune.core.attempt import (
     BEGINS_AGAIN,
     NEVER_ASKED,
+    NO_BETTER,
     USED_UP,
     AttemptId,
     Cause,
@@ -77,6 +78,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("reason", "outcome", "words"),
     [
         (NEVER_ASKED, Outcome.FINISHED, "--pruner stops nothing: trial 3 trained to its end"),
+        (f"{NO_BETTER}: broken", Outcome.ERRORED, f"trial 3 {NO_BETTER}: broken"),
         (f"50 s; 2 {BEGINS_AGAIN} 1", Outcome.RELEASED, f"trial 3: 50 s; 2 {BEGINS_AGAIN} 1"),
         (f"{USED_UP}: epoch 2", Outcome.FINISHED, f"trial 3: {USED_UP}: epoch 2"),
     ],

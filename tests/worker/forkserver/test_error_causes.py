@@ -55,6 +55,7 @@ OF_MACHINE = [
         errno.ESTALE,
         errno.ETIMEDOUT,
         errno.ESHUTDOWN,
+        errno.ENOTCONN,
         errno.EMFILE,
         errno.ENFILE,
     )

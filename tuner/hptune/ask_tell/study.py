@@ -143,13 +143,17 @@ class AskedStudy(Study):
 
     @explains_its_call("study.tell(trial, loss=0.5)")
     def tell(
-        self, trial: AskedTrial | int | str, *, failed: str | Exception = "", **metrics: Any
+        self,
+        trial: AskedTrial | int | str,
+        *,
+        failed: str | Exception | None = None,
+        **metrics: Any,
     ) -> Trial:
         """Tell a trial's result, once.
 
         Args:
             trial: The trial, or its number if another process has asked for it.
-            failed: Why it has no result, such as "diverged", or the exception.
+            failed: Why it has no result, such as "diverged", or the exception; None if it has one.
             metrics: The result, by name; those of the last report need not be repeated.
 
         Raises:
@@ -157,9 +161,9 @@ class AskedStudy(Study):
             StudyError: The trial is over already, or its lease was; nothing has changed.
         """
         of_this = self.asked_trial(trial)
-        if failed and metrics:
+        if failed is not None and metrics:
             raise UsageError("a trial is told either a result or why it failed, and not both")
-        return of_this.fail(failed) if failed else of_this.tell(**metrics)
+        return of_this.tell(**metrics) if failed is None else of_this.fail(failed)
 
     def trials_to_run(self) -> Iterator[AskedTrial]:
         """Yield one trial after the other until the study is over.

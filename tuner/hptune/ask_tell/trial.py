@@ -16,7 +16,7 @@ from ..core.messages import Event, ParametersUsed, Reported
 from ..core.space.completion import opening_value
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
-from ..errors import HptuneError, TrialOverError, UsageError
+from ..errors import HptuneError, ProgramFailed, TrialOverError, UsageError
 from ..training.context import AttemptStopped, TrialContext, as_metrics
 from ..training.function_objective import ending_of as ending_by_result
 from ..training.hyperparameters import HyperParameters, make_hyperparameters
@@ -188,7 +188,7 @@ class AskedTrial(TrialContext):
         except HptuneError:
             self._give_back()
             raise
-        return isinstance(error, Exception) and not isinstance(error, HptuneError)
+        return isinstance(error, Exception) and not _is_of_hptune(error)
 
     def _end_of_block(self, error: BaseException | None) -> None:
         from ..worker.forkserver.error_causes import (  # `hptune tell` has no block
@@ -204,7 +204,7 @@ class AskedTrial(TrialContext):
                 self.remember(reports, leased)
             has_result = self.reported or self._earlier or self.obeyed(CameBack.NOTHING)
             self.tell() if has_result else self.fail(_NO_RESULT)
-        elif isinstance(error, KeyboardInterrupt | GeneratorExit | HptuneError):
+        elif isinstance(error, KeyboardInterrupt | GeneratorExit) or _is_of_hptune(error):
             self._give_back()  # the error ends the program, and says nothing of the trial
         else:
             by_order = ending_by_order(error, self.obeyed(CameBack.NOTHING))
@@ -214,6 +214,11 @@ class AskedTrial(TrialContext):
     def _give_back(self) -> None:
         with contextlib.suppress(HptuneError):  # what ends the program counts
             self.release()
+
+
+def _is_of_hptune(error: BaseException) -> bool:
+    """Return whether hptune raised an error that says nothing of the trial."""
+    return isinstance(error, HptuneError) and not isinstance(error, ProgramFailed)
 
 
 def _joined(reports: Iterable[ReportedValue]) -> list[Report]:

@@ -459,8 +459,8 @@ class BatchCluster:
                 if is_due and any(job.worker not in workers for job in self._list.jobs):
                     asked_at, delay = time.monotonic(), min(2 * delay, _SLOWEST_ASK_SECONDS)
                     self._compare(asked_at)
-            except (JobQueueError, OSError) as error:
-                failure = str(error)
+            except Exception as error:  # without this thread, the study would wait forever
+                failure = str(error) or repr(error)
             for line in self._list.lines:
                 self._lines.put(line)
             self._list.lines.clear()

@@ -272,7 +272,7 @@ def _done(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            errors="replace",
             timeout=seconds,
             check=False,
             start_new_session=True,

@@ -362,7 +362,8 @@ FULL_HOME = "set KERAS_HOME, TORCH_HOME and HF_HOME to a folder that has some"
 """The end of the reason of an attempt that had no room outside of the study's directory."""
 
 NO_BETTER = "trained on without a better result"
-"""The reason of an attempt that leaves a complete trial's result as it was."""
+"""The reason of an attempt that leaves a complete trial's result as it was; its begin, if the
+attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)

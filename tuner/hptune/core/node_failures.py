@@ -17,7 +17,7 @@ WHY = f"{MAX_NODE_FAILURES} attempts in a row were killed or lost there"
 FAILING = f"{WHY}; restart it to use it"
 """Why a worker on such a node takes no more, for the user."""
 
-_WELL = (Cause.RETURNED, Cause.PRUNED)
+_WELL = (Cause.RETURNED, Cause.PRUNED, Cause.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from ..errors import StorageFullError, StudyError
 from .filesystem import mount_of
 
-_OF_SERVER = (
+OF_SERVER = (
     errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN
 )  # fmt: skip
 """Errors of a file system whose server does not answer: NFS, Lustre, SMB, sshfs."""
 
 _STORAGE_ERRORS = frozenset(
     {
-        *_OF_SERVER,
+        *OF_SERVER,
         errno.ENOSPC,
         errno.EDQUOT,
         errno.EROFS,
@@ -84,7 +84,7 @@ def storage_full(path: Path, what: str) -> StorageFullError:
         case errno.EACCES | errno.EPERM:
             found = f"this user may not write to {shlex.quote(str(folder))}"
             remedy = "Make it writable, which only its owner may do"
-        case number if number in _OF_SERVER:
+        case number if number in OF_SERVER:
             found = f"the file system {mount} does not answer ({os.strerror(number)})"
             remedy = "See that this machine reaches its server"
         case None | errno.EFBIG if (most := getrlimit(RLIMIT_FSIZE)[0]) != RLIM_INFINITY:

@@ -70,7 +70,11 @@ def run_trials(
 
 def _run_in_process(trial: Trial, run: Run) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # the trial was given back
-        sys.exit(0 if run(trial) is None else 1)
+        try:
+            status: str | int = run(trial) is not None
+        except SystemExit as left:
+            status = left.code or 1  # 0 says that the trial is over
+        sys.exit(status)
 
 
 def _error(trial: Trial, exit_code: int, caught: tuple[type[Exception], ...]) -> Exception | None:
@@ -78,7 +82,7 @@ def _error(trial: Trial, exit_code: int, caught: tuple[type[Exception], ...]) ->
     study = trial.study.hptune_study
     with contextlib.suppress(TrialOverError):  # else its process has ended it
         # Nobody knows what that process has suggested, so this is not told of `trial.asked`.
-        study.tell(trial.number, failed=f"its process died: {exit_code}")
+        study.tell(str(trial.asked.attempt), failed=f"its process died: {exit_code}")
         exit_code = 0 if issubclass(RuntimeError, caught) else 1
     reason = study.trial(trial.number).reason or f"its process ended: {exit_code}"
     shown = f"`hptune show {study.directory} {trial.number}` says more"

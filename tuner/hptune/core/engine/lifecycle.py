@@ -315,7 +315,7 @@ class Lifecycle:
             case TrialEvent.COMPLETE:
                 return self._complete(record, run, decision.ending), None
             case TrialEvent.FAIL:
-                return self._fail(record, decision.ending)
+                return self._fail(record, run, decision.ending)
             case TrialEvent.PRUNE:
                 # One that the user's rule prunes has failed after its best epoch, as by a NaN.
                 usual = OUTCOMES[decision.ending.cause]
@@ -347,10 +347,14 @@ class Lifecycle:
         self.records.put(record, measured)
         return self._close(record, TrialEvent.COMPLETE, ended_early=ending.ended_early)
 
-    def _fail(self, record: TrialRecord, ending: Ending) -> tuple[list[Command], Finish | None]:
-        if record.before is not None:
-            return self._restore(record), None
+    def _fail(
+        self, record: TrialRecord, run: AttemptRecord, ending: Ending
+    ) -> tuple[list[Command], Finish | None]:
         reason = ending.reason or str(ending.cause)
+        if record.before is not None:
+            ended = replace(run.attempt, reason=f"{NO_BETTER}: {reason}")
+            self.records.put_attempt(run, ended)
+            return self._restore(record), None
         self.records.put(record, replace(record.trial, reason=reason, detail=ending.detail))
         commands = self._close(record, TrialEvent.FAIL)
         return commands, self._failures.count_failure(replace(ending, reason=reason))

@@ -8,6 +8,7 @@ from ...core.attempt import (
     BEGINS_AGAIN,
     MISNAMED,
     NEVER_ASKED,
+    NO_BETTER,
     USED_UP,
     Attempt,
     Outcome,
@@ -40,6 +41,8 @@ def _remarks(attempt: Attempt, pruner: str) -> dict[str, str]:
         found["objective"] = f"{trial}: {reason}"
     if BEGINS_AGAIN in reason and outcome is Outcome.RELEASED:
         found["begins again"] = f"{trial}: {reason}"
+    if reason.startswith(NO_BETTER) and outcome is Outcome.ERRORED:
+        found["trains on"] = f"{trial} {reason}"
     if USED_UP in reason and outcome is Outcome.FINISHED:
         found["data"] = f"{trial}: {reason}"
     return found

@@ -258,7 +258,9 @@ _BY_FAILURES = (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES)
 
 def resume_command(view: StudyView) -> str:
     """Return the command that continues a study that does not run."""
-    return _resume(view, view.last_finish)
+    last = view.last_finish
+    retries = last is not None and last.finish_reason in _BY_FAILURES
+    return _resume(view, last, retries=retries)
 
 
 def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) -> str:
@@ -330,9 +332,7 @@ def state_text(view: StudyView, now: float) -> str:
         words = state_without_master(view)
         if view.state in (StudyState.DONE, StudyState.QUEUED, StudyState.OPEN):
             return words
-        last = view.last_finish
-        retries = last is not None and last.finish_reason in _BY_FAILURES
-        return f"{words}; continue with: {_resume(view, last, retries=retries)}"
+        return f"{words}; continue with: {resume_command(view)}"
     words = f"running on {text.clean(master.host)}"
     words += f" in process {master.pid}" if master.pid else ""
     if master.since:

@@ -202,7 +202,7 @@ def trial_text(
         why_stopped: How it compared with others where it was stopped early; empty if unknown.
     """
     row = row_of(view, trial, now=now)
-    attempts = row.attempts
+    is_failed = trial.state is TrialState.FAILED
     rank = "the best" if len(view.goals.objectives) == 1 else "on the Pareto front"
     state = view.state_of(trial) + (f", {rank} of {view.progress}" if row.is_on_front else "")
     value = ""
@@ -226,7 +226,7 @@ def trial_text(
         ("", f"trained again as {text.trials(again)}" if again else ""),
         *(("", f"infeasible: {each}") for each in view.goals.broken(trial.metrics)),
         ("reason", text.clean(trial.reason) or why_stopped),
-        ("", NON_FINITE_REMEDY if _is_non_finite(trial, attempts) else ""),
+        ("", NON_FINITE_REMEDY if is_failed and row.last.get("cause") == Cause.NON_FINITE else ""),
         *note_lines(view, trial.number),
         ("time", row.text(SECONDS)),
         ("energy", costs_of(row.attempts, now=row.now).energy_text),
@@ -259,12 +259,6 @@ def trial_details(
     tree = row_of(view, trial, now=now).to_json()
     reported = {"reports": reports_json(reports), "log": log and str(log)}
     return {"study": view.directory, **tree, **reported}
-
-
-def _is_non_finite(trial: Trial, attempts: Sequence[Attempt]) -> bool:
-    """Return whether a trial failed because a metric became NaN or infinite."""
-    last = next(reversed(attempts), None)
-    return trial.state is TrialState.FAILED and last is not None and last.cause is Cause.NON_FINITE
 
 
 def _curve_lines(view: StudyView, reports: Sequence[ReportedValue], width: int | None) -> list[str]:

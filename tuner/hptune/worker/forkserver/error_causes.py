@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...core.attempt import FULL_HOME, Cause, Ending, Halt
 from ...errors import DISK_FULL, ProgramFailed
-from ...files.file_errors import refusal_of
+from ...files.file_errors import OF_SERVER, refusal_of
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
 from ...training.resume.checkpoint import NoRoom
 from ...user_code.user_errors import one_line, text_of, user_traceback
@@ -35,10 +35,7 @@ _OUT_OF_MEMORY = (
     "Out of memory",
     "OUT_OF_MEMORY",
 )
-_OF_MACHINE = (
-    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN,
-    errno.EMFILE, errno.ENFILE,
-)  # fmt: skip
+_OF_MACHINE = (*OF_SERVER, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE)
 """Errors of a disk or a file server that fails, or of a machine that opens no more files; another
 attempt may have better luck. The trial of code that opens too many fails after some attempts."""
 _OF_HOME = {
