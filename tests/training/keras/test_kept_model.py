@@ -113,16 +113,27 @@ def load_data():
 )
 
 
-def test_a_model_whose_training_ended_by_itself_is_as_after_its_best_epoch(
-    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+ENDS_ITSELF = """
+FIT = {"callbacks": [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=1e9)]}
+"""
+ADAPTS = """
+def fit(hp, model, data, callbacks, epochs):
+    model.layers[0].adapt(3 * X)
+    return model.fit(X, Y, validation_data=(X, Y), epochs=epochs, callbacks=callbacks, verbose=0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layers", "fit"), [("", ENDS_ITSELF), ("keras.layers.Normalization(), ", ADAPTS)]
+)
+def test_a_model_from_a_checkpoint_is_as_after_its_best_epoch(
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: str, fit: str
 ) -> None:
     require("keras")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    text = f"""{RETURNS_A_HISTORY}
-FIT = {{"callbacks": [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=1e9)]}}
-"""
+    text = RETURNS_A_HISTORY.replace("keras.layers.Dense", f"{layers}keras.layers.Dense") + fit
     result = attempts.run(text, objectives=["val_loss:min"], epochs=9, keep_last=True)
-    assert result.ending.ended_early, result.log
+    assert result.ending.ended_early is (fit == ENDS_ITSELF), result.log
     (result.directory / "model.keras").unlink()
     source, step = check_path(tmp_path / "model.py"), result.ending.step
     model = load_kept(result.directory, source, (), {"unused": 1}, step=step)

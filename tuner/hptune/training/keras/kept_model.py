@@ -21,7 +21,7 @@ from ...user_code.model_file import UserCode, load, own_objects
 from ...user_code.source import ObjectiveSource
 from ..hyperparameters import make_hyperparameters
 from ..resume.checkpoint import Checkpoints
-from ..resume.model_state import set_weights, variables_of
+from ..resume.model_state import finalize_layers, set_weights, variables_of
 from ..resume.resumption import TrainingState
 from .objective import MODEL_FILE, build, build_variables, load_data
 
@@ -135,11 +135,12 @@ def _restore(model: Any, state: TrainingState, step: int | None) -> None:
         raise StudyError("its checkpoint has other weights than what is built, as by enable_lora")
     if best is not None and best[0] == step:
         set_weights(model, best[2])
-        return
-    if step not in (None, state.recorder["step"]):  # it trains on, or the last one is not kept
+    elif step in (None, state.recorder["step"]):
+        for variable, value in zip(own, state.model.model, strict=True):
+            variable.assign(value)
+    else:  # it trains on, or its last checkpoint had no room
         raise StudyError(f"its last checkpoint does not have the weights of epoch {step}")
-    for variable, value in zip(own, state.model.model, strict=True):
-        variable.assign(value)
+    finalize_layers(model)
 
 
 def _others(path: Path) -> set[str]:
