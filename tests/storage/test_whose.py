@@ -102,6 +102,16 @@ def test_a_group_that_may_write_is_named_when_code_is_run(directory: StudyDirect
     assert "may write to" in directory.writers_warning()
 
 
+@pytest.mark.parametrize("name", ["best", "trials"])
+def test_a_folder_of_models_or_checkpoints_counts_where_they_are_loaded(
+    directory: StudyDirectory, name: str
+) -> None:
+    (directory.path / name).chmod(0o777)
+    assert directory.open(Use.WRITE) is directory
+    with pytest.raises(UsageError, match=f"every user .* may write to .*/{name}"):
+        directory.open(Use.RUN)
+
+
 def test_a_directory_that_keeps_others_out_is_its_owners(directory: StudyDirectory) -> None:
     directory.path.chmod(0o700)
     directory.database.chmod(0o666)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -101,10 +102,15 @@ def test_the_model_of_one_trial_is_not_given_for_that_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = Study(typical(tmp_path / "one"))
-    (tmp_path / "one" / "trials" / "2").mkdir(parents=True)
-    (tmp_path / "one" / "trials" / "2" / "model.keras").touch()
-    StudyFiles(StudyDirectory(tmp_path / "one"), study.goals).keep_best([study.best_trial])
+    for number in (0, 2):
+        (tmp_path / "one" / "trials" / str(number)).mkdir(parents=True)
+        ZipFile(tmp_path / "one" / "trials" / str(number) / "model.keras", "w").close()
+    files = StudyFiles(StudyDirectory(tmp_path / "one"), study.goals)
     monkeypatch.setattr(Study, "_load", lambda *given: given[1:])
+    files.keep_best([study.trial(0)])  # and the next master was killed before it kept trial 2
+    with pytest.raises(StudyError, match=r"trial 0. The trial's own copy is .*2/model.keras"):
+        study.best_model()
+    files.keep_best([study.best_trial])
     model = tmp_path / "one" / "best" / "model.keras"
     assert study.best_model() == study.best_model(2) == study.trial_model(2) == (model, 2)
     with pytest.raises(StudyError, match="trial 0 is none of the best, or stored none"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attempts import Attempts
-from hptune.core.attempt import Cause
+from hptune.core.attempt import Cause, Halt
 from hptune.core.trial import Score
 from hptune.errors import StudyError
 from hptune.training.keras.kept_model import load_kept
@@ -40,15 +40,16 @@ def test_files_that_need_the_code(
     source = ObjectiveSource(SourceKind.FILE, str(file))
     for name in ("model.weights.h5", "checkpoint"):
         with pytest.raises(StudyError, match=words):
-            load_kept(tmp_path / name, source, (), {})
+            load_kept(tmp_path / name, source, (), {}, step=None)
 
 
 def test_a_damaged_model(tmp_path: Path) -> None:
     require("keras")
     model = tmp_path / "model.keras"
     model.write_bytes(b"damaged")
+    source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "gone.py"))
     with pytest.raises(StudyError, match="cannot be loaded"):
-        load_kept(model, ObjectiveSource(SourceKind.FILE, str(tmp_path / "gone.py")), (), {})
+        load_kept(model, source, (), {}, step=1)
 
 
 RETURNS_A_DICT = """
@@ -82,7 +83,7 @@ def test_a_model_whose_fit_returned_the_result_is_as_fit_left_it(
     result = attempts.run(RETURNS_A_DICT, objectives=["error:min"], keep_last=True)
     (result.directory / "model.keras").unlink()
     source = check_path(tmp_path / "model.py")
-    model = load_kept(result.directory, source, (), {"unused": 1}, is_of_epoch=False)
+    model = load_kept(result.directory, source, (), {"unused": 1}, step=None)
     error = sys.modules.pop("model").error
     assert error(model) == pytest.approx(result.ending.metrics["error"], abs=1e-6)
 
@@ -99,31 +100,63 @@ def test_a_checkpoint_with_lora_of_a_model_that_is_built_without(
     (result.directory / "model.keras").unlink()
     source = check_path(tmp_path / "model.py")
     with pytest.raises(StudyError, match="other weights than what is built, as by enable_lora"):
-        load_kept(result.directory, source, (), {"unused": 1}, is_of_epoch=False)
+        load_kept(result.directory, source, (), {"unused": 1}, step=None)
     sys.modules.pop("model")
 
 
-def test_a_model_whose_training_ended_by_itself_is_as_after_its_best_epoch(
+RETURNS_A_HISTORY = (
+    RETURNS_A_DICT[: RETURNS_A_DICT.index("def fit")].replace('"error"', '"val_loss"')
+    + """
+def load_data():
+    return (X, Y), (X, Y)
+"""
+)
+
+
+ENDS_ITSELF = """
+FIT = {"callbacks": [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=1e9)]}
+"""
+ADAPTS = """
+def fit(hp, model, data, callbacks, epochs):
+    model.layers[0].adapt(3 * X)
+    return model.fit(X, Y, validation_data=(X, Y), epochs=epochs, callbacks=callbacks, verbose=0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layers", "fit"), [("", ENDS_ITSELF), ("keras.layers.Normalization(), ", ADAPTS)]
+)
+def test_a_model_from_a_checkpoint_is_as_after_its_best_epoch(
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: str, fit: str
+) -> None:
+    require("keras")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    text = RETURNS_A_HISTORY.replace("keras.layers.Dense", f"{layers}keras.layers.Dense") + fit
+    result = attempts.run(text, objectives=["val_loss:min"], epochs=9, keep_last=True)
+    assert result.ending.ended_early is (fit == ENDS_ITSELF), result.log
+    (result.directory / "model.keras").unlink()
+    source, step = check_path(tmp_path / "model.py"), result.ending.step
+    model = load_kept(result.directory, source, (), {"unused": 1}, step=step)
+    error = sys.modules.pop("model").error
+    assert error(model) == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
+
+
+def test_a_trial_that_trains_on_gives_no_other_weights_for_those_of_its_result(
     attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require("keras")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    text = (
-        RETURNS_A_DICT[: RETURNS_A_DICT.index("def fit")]
-        + """
-FIT = {"callbacks": [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=1e9)]}
-
-def load_data():
-    return (X, Y), (X, Y)
-"""
+    attempts.run(RETURNS_A_HISTORY, epochs=2, keep_last=True, trial=1)
+    since = attempts.run(
+        RETURNS_A_HISTORY, epochs=9, trial=1, number=1, resume_from=2, halt=(4, Halt.STOP)
     )
-    text = text.replace('OBJECTIVE = "error"', 'OBJECTIVE = "val_loss"')
-    result = attempts.run(text, objectives=["val_loss:min"], epochs=9, keep_last=True)
-    assert result.ending.ended_early, result.log
-    (result.directory / "model.keras").unlink()
-    model = load_kept(result.directory, check_path(tmp_path / "model.py"), (), {"unused": 1})
+    assert since.steps[:2] == [3, 4], since.log
+    source, reached = check_path(tmp_path / "model.py"), since.steps[-1]
+    with pytest.raises(StudyError, match="does not have the weights of epoch 2"):
+        load_kept(since.directory, source, (), {"unused": 1}, step=2)
+    model = load_kept(since.directory, source, (), {"unused": 1}, step=reached)
     error = sys.modules.pop("model").error
-    assert error(model) == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
+    assert error(model) == pytest.approx(dict(since.reports)[reached]["val_loss"], abs=1e-6)
 
 
 def test_a_model_that_is_not_the_best_is_not_kept(attempts: Attempts) -> None:

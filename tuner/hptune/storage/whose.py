@@ -30,7 +30,7 @@ from ..files.ownership import everybody_may_write, is_foreign, other_writers
 
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _LEDGER = ("study.db", "study.db-journal")
-_LOADED = ("study.db", "program.py", "objective.pkl", "data.joblib", "code", "trials")
+_LOADED = ("study.db", "program.py", "objective.pkl", "data.joblib", "code", "trials", "best")
 """Names in the directory that decide which code runs: the ledger names the model file."""
 
 

@@ -238,6 +238,9 @@ class Study(Reports, Exports):
             StudyError: There is no Keras model, or it cannot be loaded.
         """
         self._directory.open(Use.RUN)
+        best = [each for each in self.best_trials if number in (None, each.number)]
+        if fault := self.best_fault(best[:1]):  # a master that was killed may not have kept it yet
+            raise StudyError(fault)
         files = StudyFiles(self._directory, self.goals)
         of = files.best_number() if number is None else number
         path = None if of is None else files.models().get(of)
@@ -284,8 +287,7 @@ class Study(Reports, Exports):
         from ..training.keras.kept_model import load_kept
 
         trial = self.trial(number)
-        is_of_epoch = trial.step is not None
-        return load_kept(path, source, facts["space"], trial.params, is_of_epoch=is_of_epoch)
+        return load_kept(path, source, facts["space"], trial.params, step=trial.step)
 
     # --- notes and the live page --------------------------------------------------------------
 

@@ -50,7 +50,8 @@ def lightning_callback(trial: Any) -> Any:
     Example::
 
         def objective(hp, trial):
-            trainer = lightning.Trainer(max_epochs=trial.epochs, default_root_dir=trial.directory,
+            trainer = lightning.Trainer(default_root_dir=trial.checkpoint_dir,
+                                        max_epochs=trial.epochs,
                                         callbacks=[hptune.lightning_callback(trial)])
             trainer.fit(Network(hp), data)
             return {"val_loss": trainer.callback_metrics["val_loss"]}

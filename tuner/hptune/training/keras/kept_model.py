@@ -21,7 +21,7 @@ from ...user_code.model_file import UserCode, load, own_objects
 from ...user_code.source import ObjectiveSource
 from ..hyperparameters import make_hyperparameters
 from ..resume.checkpoint import Checkpoints
-from ..resume.model_state import set_weights, variables_of
+from ..resume.model_state import finalize_layers, set_weights, variables_of
 from ..resume.resumption import TrainingState
 from .objective import MODEL_FILE, build, build_variables, load_data
 
@@ -44,7 +44,7 @@ def load_kept(
     space: Sequence[Mapping[str, object]],
     params: Params,
     *,
-    is_of_epoch: bool = True,
+    step: int | None,
 ) -> Any:
     """Return the model in a file.
 
@@ -53,8 +53,8 @@ def load_kept(
         source: The user's code.
         space: The search space in its JSON form.
         params: The configuration of the model's trial.
-        is_of_epoch: Whether the trial's result is that of its best epoch. If not, its `fit`
-            returned the result, and a checkpoint's model is as `fit` left it.
+        step: The epoch that the trial's result is of. If None, its `fit` returned the result, and a
+            checkpoint's model is as `fit` left it.
 
     Raises:
         StudyError: The model cannot be loaded.
@@ -70,7 +70,7 @@ def load_kept(
         ways.append(lambda: _from_file(path, code))
     if code is not None and code.hypermodel is not None:
         hp = make_hyperparameters(space, params)
-        ways.append(lambda: _from_code(path, code, hp, is_of_epoch=is_of_epoch))
+        ways.append(lambda: _from_code(path, code, hp, step))
     if path.name == MODEL_FILE and _LAMBDA in _others(path):
         ways.reverse()  # Keras loads a lambda, but not the names that it uses
     if not ways and not errors:
@@ -91,7 +91,7 @@ def try_loading(
 ) -> Loader:
     """Load a kept model, and return what it takes."""
     try:
-        load_kept(path, source, space, params)
+        load_kept(path, source, space, params, step=None)
     except Exception:  # it may be the user's code that fails
         return Loader.NOTHING
     return Loader.KERAS if path.name == MODEL_FILE and not _others(path) else Loader.STUDY
@@ -105,12 +105,12 @@ def _from_file(path: Path, code: UserCode | None) -> Any:
     return keras.saving.load_model(path, custom_objects=own, safe_mode=False)
 
 
-def _from_code(path: Path, code: UserCode, hp: Any, *, is_of_epoch: bool) -> Any:
+def _from_code(path: Path, code: UserCode, hp: Any, step: int | None) -> Any:
     model = build(code, hp)
     if not model.built:
         build_variables(model, load_data(code, hp))
     if path.is_dir():
-        _restore(model, _last_state(path), is_of_epoch=is_of_epoch)
+        _restore(model, _last_state(path), step)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the optimizer begins without its state
@@ -129,15 +129,18 @@ def _last_state(directory: Path) -> TrainingState:
     return state
 
 
-def _restore(model: Any, state: TrainingState, *, is_of_epoch: bool) -> None:
+def _restore(model: Any, state: TrainingState, step: int | None) -> None:
     best, own = state.recorder["best"], variables_of(model)
     if len(own) != len(state.model.model):
         raise StudyError("its checkpoint has other weights than what is built, as by enable_lora")
-    if is_of_epoch and best is not None:
+    if best is not None and best[0] == step:
         set_weights(model, best[2])
-        return
-    for variable, value in zip(own, state.model.model, strict=True):
-        variable.assign(value)
+    elif step in (None, state.recorder["step"]):
+        for variable, value in zip(own, state.model.model, strict=True):
+            variable.assign(value)
+    else:  # it trains on, or its last checkpoint had no room
+        raise StudyError(f"its last checkpoint does not have the weights of epoch {step}")
+    finalize_layers(model)
 
 
 def _others(path: Path) -> set[str]:

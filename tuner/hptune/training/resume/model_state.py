@@ -102,6 +102,15 @@ def set_weights(model: Any, weights: Sequence[Any]) -> None:
         variable.assign(value)
 
 
+def finalize_layers(model: Any) -> None:
+    """Let layers that compute with copies of their weights use those that the model was given."""
+    import keras
+
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()
+
+
 @dataclass(frozen=True, slots=True)
 class _UnknownToKeras:
     """A tensor or variable of the backend, with the attributes of a variable of Keras's."""
