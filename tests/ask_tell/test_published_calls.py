@@ -34,16 +34,21 @@ def asks(study: AskedStudy, trial: AskedTrial) -> None:
 
 
 def reports(study: AskedStudy, trial: AskedTrial) -> None:
-    trial.report(1, loss=0.5)
-    assert [each.value for each in study.reports(trial.number)] == [0.5]
+    trial.report(2, loss=0.5)
+    assert [each.value for each in study.reports(trial.number)] == [0.6, 0.5]
 
 
 def tells(study: AskedStudy, trial: AskedTrial) -> None:
     told = study.tell(trial, loss=0.5)
-    assert (told.state, told.value) == (TrialState.COMPLETE, 0.5)
+    assert (told.state, told.value, told.rungs) == (TrialState.COMPLETE, 0.5, {1: (0.6,)})
 
 
-CALLS = [asks, reports, tells]
+def declares(study: AskedStudy, trial: AskedTrial) -> None:
+    trial.hp.Float("y", 0.0, 1.0)
+    assert "y" in study.trial(trial.number).params
+
+
+CALLS = [asks, reports, tells, declares]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda each: str(each.__name__))
@@ -59,10 +64,12 @@ def test_who_has_the_lock_answers_who_waits(
     monkeypatch.setattr(followed, "time", clock)
     monkeypatch.setattr(session, "_later", lambda _: float("inf"))  # the waiting takes no lock
     path = tmp_path / "study"
-    one, other = opened(path, lease="5m"), hptune.open_study(path, lease="5m")
+    one = opened(path, lease="5m", pruner="asha", epochs=3, min_epochs=1)
+    other = hptune.open_study(path, lease="5m")
     trial, _ = other.ask(), one.ask()
+    trial.report(1, loss=0.6)
     lock = StudyDirectory(path).acquire(is_brief=True)
-    waiting = threading.Thread(target=lambda: call(other, trial))
+    waiting = threading.Thread(target=lambda: call(other, trial), daemon=True)
     waiting.start()
     until(lambda: (path / "requests").stat().st_size > 0)
     lock.release()

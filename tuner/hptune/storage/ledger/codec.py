@@ -94,7 +94,7 @@ def checked_time(at: float) -> float:
 def dumps(value: object) -> str:
     """Return plain data as strict JSON.
 
-    Plain data is None, bool, int, float, str, and lists, tuples and mappings by str of these.
+    Plain data is None, bool, int, float, str, lists, tuples, and mappings by str or int of these.
 
     >>> dumps({"units": 1, "rate": 1.0, "bias": True})
     '{"units":1,"rate":1.0,"bias":true}'
@@ -126,11 +126,12 @@ def _needs_escape(value: object) -> bool:
         case list():
             return any(_needs_escape(item) for item in value)
         case dict():
-            for key in value:
-                if not isinstance(key, str):
-                    raise TypeError(f"the key {key!r} cannot be stored: allowed are str")
-            return any(key.startswith("$") for key in value) or _needs_escape([*value.values()])
+            return any(map(_is_no_name, value)) or _needs_escape([*value.values()])
     return isinstance(value, tuple)
+
+
+def _is_no_name(key: object) -> bool:
+    return not isinstance(key, str) or key.startswith("$")
 
 
 def _escape(value: object) -> object:
@@ -141,7 +142,7 @@ def _escape(value: object) -> object:
     if isinstance(value, list):
         return [_escape(item) for item in value]
     if isinstance(value, dict):
-        if any(key.startswith("$") for key in value):
+        if any(map(_is_no_name, value)):
             return {"$dict": [[key, _escape(item)] for key, item in value.items()]}
         return {key: _escape(item) for key, item in value.items()}
     return value
