@@ -99,9 +99,8 @@ def start(
             try:
                 return _start(request, directory, lock, workers, display)
             except UsageError as error:
-                has_trials = any(directory.trials.glob("*"))
-                is_of_no_use = isinstance(error, UnknownMetricError) or not has_trials
-                if not (directory.has_ledger and is_of_no_use):
+                kept = any(directory.trials.glob("*")) and not isinstance(error, UnknownMetricError)
+                if kept or not directory.has_ledger:
                     raise
                 # It would keep its name from the corrected command.
                 directory.remove()

@@ -304,9 +304,8 @@ class RunnerState:
             if state.timeout_at is not None and state.timeout_at <= now:
                 state.timeout_at = None
                 seconds = state.brief.limits.trial_timeout_seconds or 0.0
-                ending = Ending(
-                    Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed"
-                )
+                why = f"ran longer than the {seconds:g} s allowed"
+                ending = Ending(Cause.TIMED_OUT, reason=why)
                 instructions += self.end_early(attempt, ending, now=now)
             if state.kill_at is not None and state.kill_at <= now:
                 state.kill_at = None
