@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import multiprocessing
 from collections.abc import Callable
@@ -40,12 +41,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "study"
 
 
-def test_a_file_that_is_missing_is_the_programs_fault(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause", "state"),
+    [
+        (FileNotFoundError(errno.ENOENT, "no such file", "missing.csv"), Cause.EXCEPTION, FAILED),
+        (RuntimeError("CUDA error: uncorrectable ECC error"), Cause.WORKER_LOST, WAITING),
+        (RuntimeError("CUDA out of memory"), Cause.DEVICE_OUT_OF_MEMORY, WAITING),
+        (RuntimeError("DefaultCPUAllocator: can't allocate"), Cause.OUT_OF_MEMORY, WAITING),
+    ],
+)
+def test_an_error_in_a_block_means_what_it_does_in_other_trials(
+    path: Path, error: Exception, cause: Cause, state: TrialState
+) -> None:
     study = opened(path)
     with study.ask():
-        open("missing.csv")  # noqa: PTH123, SIM115
+        raise error
     (attempt,) = LedgerReader(StudyDirectory(path)).attempts()
-    assert (attempt.cause, states(study)) == (Cause.EXCEPTION, [FAILED])
+    assert (attempt.cause, states(study)) == (cause, [state])
 
 
 def test_a_program_that_fails_fails_its_trial_and_the_loop_gets_the_next(path: Path) -> None:

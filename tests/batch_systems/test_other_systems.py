@@ -53,6 +53,27 @@ def test_a_study_runs_in_the_jobs_of_each_system_and_cancels_them(hptune: Hptune
         assert "--death-timeout 120 " in script.read_text()
 
 
+def test_a_study_whose_first_job_is_refused_leaves_its_name_to_the_next_command(
+    hptune: Hptune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(hptune, epochs=1, seconds=0.0)
+    config = {"lsf": {**JOB, "walltime": TEN_MINUTES["lsf"]}}
+    (hptune.directory / "dask").mkdir()
+    hptune.file("dask/jobqueue.yaml", json.dumps({"jobqueue": config}))
+    install(hptune.directory / "lsf", "lsf")
+    (hptune.directory / "lsf" / "bsub").write_text("#!/bin/sh\necho no such queue\nexit 1\n")
+    monkeypatch.setenv("PATH", str(hptune.directory / "lsf"), prepend=os.pathsep)
+    monkeypatch.setenv("FAKE_BATCH_SYSTEM", str(hptune.directory / "lsf"))
+    monkeypatch.setenv("DASK_CONFIG", str(hptune.directory / "dask"))
+    command = ("run", "model.py", "--study", "study", "--trials", 1, "--search", "random")
+    refused = hptune(*command, "--cluster", "lsf")
+    assert (refused.code, "no such queue" in refused.err) == (2, True)
+    assert hptune(*command, "--executor", "joblib").code == 0
+    refused = hptune("resume", "study", "--cluster", "lsf", "--trials", 2)
+    assert (refused.code, "no such queue" in refused.err) == (2, True)
+    assert "not running: LSF takes no job: " in hptune("status", "study").out
+
+
 @pytest.mark.parametrize("system", COMMANDS)
 def test_a_worker_is_granted_the_memory_that_it_offers(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -40,6 +40,7 @@ RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)
 KILLED = Ending(Cause.KILLED, reason="killed by SIGKILL")
 RAISED = Ending(Cause.EXCEPTION, reason="ValueError: no")
 ON_GPU = Ending(Cause.DEVICE_OUT_OF_MEMORY, reason="CUDA out of memory")
+FULL = Ending(Cause.NO_ROOM, reason="the disk is full")
 RELEASED = Halt.RELEASE.ending
 LOST_RANK = Ending(Cause.RANK_LOST, reason="rank 0 of this trial is gone")
 ABORTED = Ending(Halt.ABORT.cause, reason="another rank is gone")
@@ -185,6 +186,7 @@ def test_ranks_meet_when_all_are_ready_and_one_attempt_is_told() -> None:
         ([(0, RAISED), (1, KILLED)], Cause.KILLED, "killed by SIGKILL (rank 1)"),
         ([(1, KILLED), (0, RAISED)], Cause.KILLED, "killed by SIGKILL (rank 1)"),
         ([(0, RAISED), (1, ON_GPU)], Cause.DEVICE_OUT_OF_MEMORY, "CUDA out of memory (rank 1)"),
+        ([(0, RAISED), (1, FULL)], Cause.NO_ROOM, "the disk is full (rank 1)"),
         # Its worker leaves, and rank 0 was told later, and waited for it.
         ([(1, RELEASED), (0, RAISED)], Cause.RELEASED, "its worker had to leave (rank 1)"),
         ([(1, RELEASED), (0, LOST_RANK)], Cause.RELEASED, "its worker had to leave (rank 1)"),

@@ -143,9 +143,9 @@ def test_an_attempt_that_hangs_before_it_ends_its_epoch_is_killed() -> None:
     limits = AttemptLimits(stop_at=StopAt.EPOCH)
     state = running(brief=dataclasses.replace(BRIEF, limits=limits))
     state.stop(A, Halt.STOP, now=5.0)
-    assert state.end_early(A, HUNG, 2.0, now=50.0) == (DumpStacks(A),)
-    assert state.end_early(A, HUNG, 2.0, now=51.0) == ()
-    assert state.tick(now=52.0) == (Kill(A),)
+    assert state.end_early(A, HUNG, now=50.0) == (DumpStacks(A),)
+    assert state.end_early(A, HUNG, now=51.0) == ()
+    assert state.tick(now=55.0) == (Kill(A),)
     finish = end_of(state, -signal.SIGKILL)
     assert finish.ending == Ending(Cause.STOPPED, reason="the study stopped; killed: it hung")
 
@@ -170,8 +170,8 @@ def test_the_time_limit() -> None:
 )
 def test_an_attempt_that_breaks_a_limit(own: Ending | None, result: Ending) -> None:
     state = running()
-    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (StopOrder(A, Halt.STOP),)
-    assert state.end_early(A, HUNG, 0.0, now=5.0) == (), "the first reason counts"
+    assert state.end_early(A, TOO_LARGE, now=5.0) == (StopOrder(A, Halt.STOP),)
+    assert state.end_early(A, HUNG, now=5.0) == (), "the first reason counts"
     assert state.stop(A, Halt.PRUNE, now=5.0) == ()
     if own is not None:
         state.message(A, AttemptEnded(0.0, A, own), now=5.0)
@@ -180,15 +180,16 @@ def test_an_attempt_that_breaks_a_limit(own: Ending | None, result: Ending) -> N
 
 def test_an_attempt_that_hangs_writes_its_stacks_and_is_killed() -> None:
     state = running()
-    assert state.end_early(A, HUNG, 2.0, now=5.0) == (DumpStacks(A),)
-    assert state.tick(now=7.0) == (Kill(A),)
+    assert state.end_early(A, HUNG, now=5.0) == (DumpStacks(A),)
+    assert state.tick(now=9.9) == ()
+    assert state.tick(now=10.0) == (Kill(A),)
     assert end_of(state, -signal.SIGKILL).ending == HUNG
 
 
 def test_an_attempt_that_is_stopped_breaks_no_limit() -> None:
     state = running()
     state.stop(A, Halt.PRUNE, now=5.0)
-    assert state.end_early(A, HUNG, 0.0, now=5.0) == ()
+    assert state.end_early(A, HUNG, now=5.0) == ()
 
 
 def test_an_attempt_that_waits_for_its_process() -> None:
@@ -321,7 +322,7 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
             case "tick":
                 note(state.tick(now=now))
             case "limit":
-                note(state.end_early(attempt, TOO_LARGE, 0.0, now=now))
+                note(state.end_early(attempt, TOO_LARGE, now=now))
             case "master":
                 note(state.stop_survivors(Halt.STOP, now=now, lost_seconds=now))
     for attempt in started:

@@ -208,7 +208,8 @@ class AskedTrial(TrialContext):
             self._give_back()  # the error ends the program, and says nothing of the trial
         else:
             by_order = ending_by_order(error, self.obeyed(CameBack.NOTHING))
-            where = Where(self.directory, has_gpu=False, has_begun=True)
+            # Its program may have a GPU, of which the study does not know.
+            where = Where(self.directory, has_gpu=True, has_begun=True)
             self.end(by_order or ending_of(error, where))
 
     def _give_back(self) -> None:

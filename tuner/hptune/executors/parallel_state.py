@@ -12,8 +12,9 @@ So each attempt ends once, when no process of it is left. Which ending counts, i
 1. Rank 0's, if it returned or stopped when told. What happens to other ranks then is no failure;
    rank 0 has not returned if another rank had ended before (`Ranks.finish`).
 2. The first of all, if that rank stopped when told: its worker leaves, in a long step of rank 0.
-3. The first that the infrastructure caused on any rank: a lost worker, a killed process, no memory.
-   The frameworks of the other ranks raise then; so an exception waits a moment for such news.
+3. The first that the infrastructure caused on any rank: a lost worker, a killed process, no memory
+   or no room on the disk. The frameworks of the other ranks raise then; so an exception waits a
+   moment for such news.
 4. The first failure of the user's code on any rank.
 5. That a rank lost its connection to another one, which nothing explains.
 
@@ -62,8 +63,8 @@ HALTED_SECONDS = 3.0
 """Seconds for the other ranks to end after rank 0 has stopped, if the grace time is over then."""
 
 _HALTED = (Cause.STOPPED, Cause.PRUNED, Cause.PAUSED, Cause.RELEASED)
-_NO_MEMORY = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
-_BY_INFRASTRUCTURE = (Cause.WORKER_LOST, Cause.MASTER_LOST, Cause.KILLED, *_NO_MEMORY)
+_TOO_LITTLE = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY, Cause.NO_ROOM)
+_BY_INFRASTRUCTURE = (Cause.WORKER_LOST, Cause.MASTER_LOST, Cause.KILLED, *_TOO_LITTLE)
 _OF_ATTEMPTS = (AttemptWaits, AttemptStarted, Reported, ParametersUsed, Measured, AttemptEnded)
 
 

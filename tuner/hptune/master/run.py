@@ -17,7 +17,7 @@ from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.messages import Event, Finish, FinishReason
 from ..core.space.space import SearchSpace
-from ..errors import StudyError, UnknownMetricError
+from ..errors import HptuneError, StudyError, UnknownMetricError, UsageError
 from ..executors.parallel import ParallelExecutor
 from ..files.access import exists, is_file
 from ..registry import shown_name
@@ -30,7 +30,7 @@ from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..storage.turn import acquired
 from ..storage.whose import Use
-from ..text import duration, plural
+from ..text import duration, plural, sentence
 from .code_reader import reading
 from .compose import Run, compose, study_access
 from .exit_errors import raise_finish
@@ -98,14 +98,14 @@ def start(
         with directory.acquire() as lock:
             try:
                 return _start(request, directory, lock, workers, display)
-            except UnknownMetricError as error:
-                if not directory.has_ledger:
-                    raise  # it was known before the first trial
-                # The study is of no use, and would keep its name from the corrected command.
+            except UsageError as error:
+                kept = any(directory.trials.glob("*")) and not isinstance(error, UnknownMetricError)
+                if kept or not directory.has_ledger:
+                    raise
+                # It would keep its name from the corrected command.
                 directory.remove()
-                raise UnknownMetricError(
-                    f"{error.message} The study in {directory} was removed.", error.detail
-                ) from None
+                words = f"{sentence(error.message)} The study in {directory} was removed."
+                raise type(error)(words, error.detail) from None
             finally:
                 if not directory.has_ledger:
                     directory.remove()
@@ -260,7 +260,7 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
             if left := run.workers.cluster.left_behind:
                 display.note(left)
             with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
-                if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
+                if isinstance(error, HptuneError) and run.ledger.facts["ended"] is None:
                     _record_end(run, FinishReason.FAILED, error.message)
             if isinstance(error, Exception):  # a second Ctrl-C waits for nothing
                 notifier.end(run.engine.snapshot, FinishReason.FAILED, str(error))

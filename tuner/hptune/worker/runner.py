@@ -35,7 +35,7 @@ from .monitoring.energy import EnergyMeter, Processors
 from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
-from .monitoring.watchdog import MemoryWatchdog, StopWatch, Watchdog, ending_grace
+from .monitoring.watchdog import MemoryWatchdog, StopWatch, Watchdog
 from .orders import AttemptOrder, ProcessOrder, StopOrder
 from .runner_state import (
     GRACE_SECONDS,
@@ -375,7 +375,7 @@ class AttemptRunner:
             ending = Ending(Cause.EXITED, reason=_GARBLED, detail=str(error))
             if isinstance(error, NoFilesLeft):
                 ending = Ending(Cause.WORKER_LOST, reason=error.message)
-            self._deliver(lambda now: self._state.end_early(attempt, ending, 0.0, now=now))
+            self._deliver(lambda now: self._state.end_early(attempt, ending, now=now))
             return True
         watchdog = process.watchdog
         if isinstance(event, AttemptStarted):
@@ -502,8 +502,7 @@ class AttemptRunner:
                 self._emit(self._measured(attempt, usage))
         self._send()
         if ending := watchdog.broken_limit(self._memory):
-            grace = ending_grace(ending)
-            self._deliver(lambda now: self._state.end_early(attempt, ending, grace, now=now))
+            self._deliver(lambda now: self._state.end_early(attempt, ending, now=now))
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):

@@ -25,6 +25,9 @@ from .orders import StopOrder, StudyBrief
 GRACE_SECONDS = 10.0
 """Seconds from the order to stop until an attempt is killed: enough to write a checkpoint."""
 
+_GRACES = {Cause.TIMED_OUT: GRACE_SECONDS, Cause.HUNG: 5.0}
+"""The same after a broken limit, which is no time for the others: a hang writes its stacks."""
+
 _MOST_EARLY_STOPS = 1000
 """Number of orders to stop that are remembered; most are for attempts that are over."""
 
@@ -301,18 +304,15 @@ class RunnerState:
             if state.timeout_at is not None and state.timeout_at <= now:
                 state.timeout_at = None
                 seconds = state.brief.limits.trial_timeout_seconds or 0.0
-                ending = Ending(
-                    Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed"
-                )
-                instructions += self.end_early(attempt, ending, GRACE_SECONDS, now=now)
+                why = f"ran longer than the {seconds:g} s allowed"
+                ending = Ending(Cause.TIMED_OUT, reason=why)
+                instructions += self.end_early(attempt, ending, now=now)
             if state.kill_at is not None and state.kill_at <= now:
                 state.kill_at = None
                 instructions.append(Kill(attempt))
         return tuple(instructions)
 
-    def end_early(
-        self, attempt: AttemptId, ending: Ending, grace_seconds: float, *, now: float
-    ) -> Instructions:
+    def end_early(self, attempt: AttemptId, ending: Ending, *, now: float) -> Instructions:
         """Stop an attempt that broke a limit; `tick` kills it after the grace time.
 
         One that was told to stop, and may end its epoch, is killed too.
@@ -327,7 +327,7 @@ class RunnerState:
             state.overran = ending.reason
         else:
             return ()
-        state.kill_at = now + grace_seconds
+        state.kill_at = now + _GRACES.get(ending.cause, 0.0)
         if ending.cause is Cause.HUNG:
             return (DumpStacks(attempt),)
         return () if is_told else (StopOrder(attempt, Halt.STOP),)

@@ -19,6 +19,9 @@ from .retry_policy import OUTCOMES, EndDecision, FailureTally, checked, decide
 
 _STOPPED = (Outcome.PRUNED, Outcome.RELEASED)
 
+Followed = tuple[list[Command], Finish | None]
+"""What is to be done, and how the study ends by it; None if it continues."""
+
 
 class Lifecycle:
     """Moves trials on: from waiting, through pauses and retries, to their ends.
@@ -277,9 +280,7 @@ class Lifecycle:
 
     # --- an attempt ends --------------------------------------------------------------------
 
-    def end(
-        self, at: float, name: AttemptId, ending: Ending
-    ) -> tuple[list[Command], Finish | None]:
+    def end(self, at: float, name: AttemptId, ending: Ending) -> Followed:
         """Take in the end of an attempt.
 
         Returns:
@@ -308,9 +309,7 @@ class Lifecycle:
         commands, finish = self._apply(decision, record, run)
         return commands, decision.finish or finish
 
-    def _apply(
-        self, decision: EndDecision, record: TrialRecord, run: AttemptRecord
-    ) -> tuple[list[Command], Finish | None]:
+    def _apply(self, decision: EndDecision, record: TrialRecord, run: AttemptRecord) -> Followed:
         match decision.event:
             case TrialEvent.COMPLETE:
                 return self._complete(record, run, decision.ending), None
@@ -347,13 +346,10 @@ class Lifecycle:
         self.records.put(record, measured)
         return self._close(record, TrialEvent.COMPLETE, ended_early=ending.ended_early)
 
-    def _fail(
-        self, record: TrialRecord, run: AttemptRecord, ending: Ending
-    ) -> tuple[list[Command], Finish | None]:
+    def _fail(self, record: TrialRecord, run: AttemptRecord, ending: Ending) -> Followed:
         reason = ending.reason or str(ending.cause)
         if record.before is not None:
-            ended = replace(run.attempt, reason=f"{NO_BETTER}: {reason}")
-            self.records.put_attempt(run, ended)
+            self.records.put_attempt(run, replace(run.attempt, reason=f"{NO_BETTER}: {reason}"))
             return self._restore(record), None
         self.records.put(record, replace(record.trial, reason=reason, detail=ending.detail))
         commands = self._close(record, TrialEvent.FAIL)

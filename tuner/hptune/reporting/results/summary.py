@@ -259,8 +259,7 @@ _BY_FAILURES = (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES)
 def resume_command(view: StudyView) -> str:
     """Return the command that continues a study that does not run."""
     last = view.last_finish
-    retries = last is not None and last.finish_reason in _BY_FAILURES
-    return _resume(view, last, retries=retries)
+    return _resume(view, last, retries=last is not None and last.finish_reason in _BY_FAILURES)
 
 
 def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) -> str:

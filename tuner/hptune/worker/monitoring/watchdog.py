@@ -29,9 +29,6 @@ _BETWEEN_SECONDS = 2.0
 """Longest time between two looks that counts as a hang. The rest does not: this process was held
 up, such as suspended with its job, and what it watches may have been, too."""
 
-_DUMP_SECONDS = 5.0
-"""Seconds that an attempt that hangs gets to write its stacks."""
-
 _GROWTH = 1.1
 """Factor by which an attempt must grow to be measured at once."""
 
@@ -217,11 +214,6 @@ class StopWatch:
             return None
         reason = f"its process was stopped (SIGSTOP) for {STOPPED_SECONDS:g} s"
         return Ending(Cause.KILLED, reason=reason)
-
-
-def ending_grace(ending: Ending) -> float:
-    """Return how many seconds an attempt with this ending gets until it is killed."""
-    return _DUMP_SECONDS if ending.cause is Cause.HUNG else 0.0
 
 
 def _resident_bytes(pid: int) -> int:
