@@ -148,7 +148,13 @@ def test_a_trial_that_trains_on_gives_no_other_weights_for_those_of_its_result(
     monkeypatch.setattr(sys, "path", [*sys.path])
     attempts.run(RETURNS_A_HISTORY, epochs=2, keep_last=True, trial=1)
     since = attempts.run(
-        RETURNS_A_HISTORY, epochs=9, trial=1, number=1, resume_from=2, halt=(4, Halt.STOP)
+        RETURNS_A_HISTORY,
+        epochs=9,
+        trial=1,
+        number=1,
+        resume_from=2,
+        halt=(4, Halt.STOP),
+        checkpoint_every=1,
     )
     assert since.steps[:2] == [3, 4], since.log
     source, reached = check_path(tmp_path / "model.py"), since.steps[-1]
