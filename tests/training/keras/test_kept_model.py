@@ -165,6 +165,18 @@ def test_a_trial_that_trains_on_gives_no_other_weights_for_those_of_its_result(
     assert error(model) == pytest.approx(dict(since.reports)[reached]["val_loss"], abs=1e-6)
 
 
+def test_a_model_in_best_that_is_a_link_to_the_trials_own_stays_as_it_is(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    best, own = tmp_path / "best.keras", tmp_path / "study" / "trials" / "1" / "model.keras"
+    own.parent.mkdir(parents=True)
+    best.write_text("of the result so far")
+    own.hardlink_to(best)
+    assert attempts.run(BUILD + DATA, trial=1).directory == own.parent
+    assert best.read_text() == "of the result so far"
+    assert own.stat().st_ino != best.stat().st_ino
+
+
 def test_a_model_that_is_not_the_best_is_not_kept(attempts: Attempts) -> None:
     result = attempts.run(BUILD + DATA, incumbents=[Score((0.0,))])
     assert result.ending.cause is Cause.RETURNED

@@ -363,17 +363,16 @@ def save_model(model: Any, directory: Path) -> None:
         return
     with room_needed("the model", directory), tensorflow_left_out():
         directory.mkdir(parents=True, exist_ok=True)
-        error = _saved(model.save, directory / MODEL_FILE)
-        if error is None:
+        if (error := _saved(model.save, directory / MODEL_FILE)) is None:
             return
         log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
-        error = _saved(model.save_weights, directory / WEIGHTS_FILE)
-        if error is not None:
+        if (error := _saved(model.save_weights, directory / WEIGHTS_FILE)) is not None:
             log.warning("The model is not kept, as its weights cannot be saved: %s", error)
 
 
 def _saved(save: Callable[[Path], object], path: Path) -> Exception | None:
     """Save to a file; return the error of the user's code that prevented it, such as a layer's."""
+    path.unlink(missing_ok=True)  # it is the one in best/ too if a master was killed in between
     try:
         save(path)
     except Exception as error:  # a `get_config` of the user's own may raise anything
