@@ -278,6 +278,17 @@ def test_constraints_hold(path: Path) -> None:
     assert study.best_trial.number == 2
 
 
+def test_a_program_leaves_the_best_its_checkpoint_as_a_master_does(path: Path) -> None:
+    """It may be a trial of a master that was killed before it could keep its model."""
+    study = opened(path)
+    trial = study.ask()
+    checkpoint = trial.directory / "resume" / "5.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    trial.tell(loss=1.0)
+    assert checkpoint.exists()
+
+
 def test_each_trial_of_the_front_has_its_files_in_best(path: Path) -> None:
     study = hptune.open_study(path, SPACE, ["loss:min", "size:min"], search="random", trials=4)
     for loss, size in ((1, 4), (2, 3), (3, 2), (2.5, 2)):

@@ -148,7 +148,13 @@ def test_a_trial_that_trains_on_gives_no_other_weights_for_those_of_its_result(
     monkeypatch.setattr(sys, "path", [*sys.path])
     attempts.run(RETURNS_A_HISTORY, epochs=2, keep_last=True, trial=1)
     since = attempts.run(
-        RETURNS_A_HISTORY, epochs=9, trial=1, number=1, resume_from=2, halt=(4, Halt.STOP)
+        RETURNS_A_HISTORY,
+        epochs=9,
+        trial=1,
+        number=1,
+        resume_from=2,
+        halt=(4, Halt.STOP),
+        checkpoint_every=1,
     )
     assert since.steps[:2] == [3, 4], since.log
     source, reached = check_path(tmp_path / "model.py"), since.steps[-1]
@@ -157,6 +163,18 @@ def test_a_trial_that_trains_on_gives_no_other_weights_for_those_of_its_result(
     model = load_kept(since.directory, source, (), {"unused": 1}, step=reached)
     error = sys.modules.pop("model").error
     assert error(model) == pytest.approx(dict(since.reports)[reached]["val_loss"], abs=1e-6)
+
+
+def test_a_model_in_best_that_is_a_link_to_the_trials_own_stays_as_it_is(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    best, own = tmp_path / "best.keras", tmp_path / "study" / "trials" / "1" / "model.keras"
+    own.parent.mkdir(parents=True)
+    best.write_text("of the result so far")
+    own.hardlink_to(best)
+    assert attempts.run(BUILD + DATA, trial=1).directory == own.parent
+    assert best.read_text() == "of the result so far"
+    assert own.stat().st_ino != best.stat().st_ino
 
 
 def test_a_model_that_is_not_the_best_is_not_kept(attempts: Attempts) -> None:

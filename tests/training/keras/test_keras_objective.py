@@ -27,7 +27,12 @@ def test_a_build_function_with_data(attempts: Attempts) -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_model_is_that_of_the_best_epoch(attempts: Attempts, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "returned", ["history", "{'val_loss': min(history.history['val_loss']), 'size': 1}"]
+)
+def test_the_model_is_that_of_the_best_epoch(
+    attempts: Attempts, tmp_path: Path, returned: str
+) -> None:
     """A large rate makes later epochs worse."""
     worse = BUILD.replace(
         "return model\n",
@@ -41,12 +46,13 @@ def test_the_model_is_that_of_the_best_epoch(attempts: Attempts, tmp_path: Path)
 """,
         1,
     )
-    fit = """
+    fit = f"""
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
-    return model.fit(
+    history = model.fit(
         x, y, validation_data=validation, epochs=epochs, callbacks=[callback, *callbacks]
     )
+    return {returned}
 """
     result = attempts.run(worse + DATA + fit, epochs=4)
     assert result.ending.cause is Cause.RETURNED, result.log

@@ -73,7 +73,8 @@ class FollowedStudy:
         self.refusals: dict[str, str] = {}
         self._best: KeepBest | None = None
         self._kept: KeepBest | None = None
-        self._files = StudyFiles(past.directory, goals_of(past.facts))
+        keeps = past.settings.keep_checkpoints > 0
+        self._files = StudyFiles(past.directory, goals_of(past.facts), keep_checkpoints=keeps)
         self._discarded: list[Discard] = []
         self._facts: dict[str, object] = {}
 

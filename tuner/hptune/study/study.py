@@ -254,9 +254,9 @@ class Study(Reports, Exports):
     def best_models(self, count: int = 1) -> list[Any]:
         """Return the Keras models of the best trials, the best first, each as after its best epoch.
 
-        If a `fit` of the user's own returned the result, the model is as `fit` left it after its
-        last epoch. The models of the trials after the best are read from their last checkpoints.
-        A study keeps those of `keep_checkpoints` trials. Repeats are no further trials here.
+        If a `fit` of the user's own returned a result of no epoch, the model is as `fit` left it.
+        The models of the trials after the best are read from their last checkpoints. A study keeps
+        those of `keep_checkpoints` trials. Repeats are no further trials here.
 
         Args:
             count: The number of models; fewer if fewer trials are complete.

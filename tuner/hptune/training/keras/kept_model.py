@@ -110,7 +110,7 @@ def _from_code(path: Path, code: UserCode, hp: Any, step: int | None) -> Any:
     if not model.built:
         build_variables(model, load_data(code, hp))
     if path.is_dir():
-        _restore(model, _last_state(path), step)
+        _restore(model, path, step)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the optimizer begins without its state
@@ -118,7 +118,7 @@ def _from_code(path: Path, code: UserCode, hp: Any, step: int | None) -> Any:
     return model
 
 
-def _last_state(directory: Path) -> TrainingState:
+def _restore(model: Any, directory: Path, step: int | None) -> None:
     found = Checkpoints(directory).newest(cleans_up=False)
     if found is None:
         raise StudyError(
@@ -126,10 +126,6 @@ def _last_state(directory: Path) -> TrainingState:
             "checkpoints of the best trials (keep_checkpoints) that trained by one call of fit"
         )
     state: TrainingState = found[1]
-    return state
-
-
-def _restore(model: Any, state: TrainingState, step: int | None) -> None:
     best, own = state.recorder["best"], variables_of(model)
     if len(own) != len(state.model.model):
         raise StudyError("its checkpoint has other weights than what is built, as by enable_lora")

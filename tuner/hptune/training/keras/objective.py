@@ -47,8 +47,9 @@ def run(
     """Train one configuration and save its best model in the trial's directory.
 
     The metrics and the saved model are those of the best epoch. If the user's own `fit` returns a
-    number or a dict, that is the result, and the model is saved as `fit` leaves it. If it trains a
-    model of its own, that one is saved. A model that one of the `incumbents` beats is not saved.
+    number or a dict, that is the result; unless it is that of the best epoch, the model is saved as
+    `fit` leaves it. If it trains a model of its own, that one is saved. A model that one of the
+    `incumbents` beats is not saved.
 
     Args:
         code: The user's entry points.
@@ -302,12 +303,15 @@ def _read_result(
             "(--objective, or OBJECTIVE in the file); the trial reports: "
             f"{', '.join(sorted(found)) or 'none'}"
         )
-    if metrics:  # not of `history.history`, a dict of lists
-        if metric not in metrics and metric not in MEASURED:
-            raise UnknownMetric(unknown_metric(metric, metrics))
+    best, metrics = recorder.best, metrics or {}  # none of `history.history`, a dict of lists
+    if metrics and metric not in (*metrics, *MEASURED):
+        raise UnknownMetric(unknown_metric(metric, metrics))
+    # A fit may return what its best epoch has, as by `min(history.history["val_loss"])`.
+    is_other = best is None or any(metrics.get(name) != best.metrics.get(name) for name in own)
+    if metrics and (is_other or isinstance(result, list)):
         return metrics, None
-    if recorder.best is not None:
-        return recorder.best.metrics, recorder.best.step
+    if best is not None:
+        return {**best.metrics, **metrics}, best.step
     if recorder.seen:
         raise UnknownMetric(unknown_metric(metric, recorder.seen))
     # The user's fit did not pass the callbacks on, so the model is that of the last epoch, and so
@@ -359,17 +363,16 @@ def save_model(model: Any, directory: Path) -> None:
         return
     with room_needed("the model", directory), tensorflow_left_out():
         directory.mkdir(parents=True, exist_ok=True)
-        error = _saved(model.save, directory / MODEL_FILE)
-        if error is None:
+        if (error := _saved(model.save, directory / MODEL_FILE)) is None:
             return
         log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
-        error = _saved(model.save_weights, directory / WEIGHTS_FILE)
-        if error is not None:
+        if (error := _saved(model.save_weights, directory / WEIGHTS_FILE)) is not None:
             log.warning("The model is not kept, as its weights cannot be saved: %s", error)
 
 
 def _saved(save: Callable[[Path], object], path: Path) -> Exception | None:
     """Save to a file; return the error of the user's code that prevented it, such as a layer's."""
+    path.unlink(missing_ok=True)  # it is the one in best/ too if a master was killed in between
     try:
         save(path)
     except Exception as error:  # a `get_config` of the user's own may raise anything

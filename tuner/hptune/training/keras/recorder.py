@@ -167,20 +167,13 @@ class Recorder:
         Args:
             models: The models that were trained so far.
         """
-        best = self.best
+        best, places = self.best, [id(model) for model in models]
         return {
             "step": self.step,
             "seen": sorted(self.seen),
             "reports": list(self._reports),
             "epoch_seconds": list(self.times.seconds),
-            "best": None
-            if best is None
-            else (
-                best.step,
-                best.metrics,
-                best.weights,
-                [id(model) for model in models].index(id(best.model)),
-            ),
+            "best": best and (best.step, best.metrics, best.weights, places.index(id(best.model))),
         }
 
     def restore(self, state: Mapping[str, Any], models: Sequence[Any]) -> None:

@@ -73,11 +73,6 @@ def result_of(callback: Any, at_begin: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if not _has_arrays(value)}
 
 
-def restore_result(callback: Any, result: Mapping[str, Any]) -> None:
-    """Give the callback what `result_of` returned."""
-    vars(callback).update(result)
-
-
 def restore(callback: Any, state: Any) -> None:
     """Give the callback a state that `state_of` returned."""
     if _has_own_state(callback):

@@ -156,8 +156,7 @@ class Checkpoints:
     def _newest_first(self) -> Iterator[tuple[int, Path]]:
         found = {int(path.stem): path for path in self._directory.glob("*.ckpt")
                  if path.stem.isdecimal()}  # fmt: skip
-        for step in sorted(found, reverse=True):
-            yield step, found[step]
+        yield from sorted(found.items(), reverse=True)
 
 
 def _remove(paths: Iterable[Path]) -> None:

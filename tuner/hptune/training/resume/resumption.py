@@ -337,7 +337,7 @@ class Resumption:
             model._initial_epoch = self._epochs
             model_state.build_optimizer(model)  # Keras finalizes the weights too
             results = self._resume_from.results[self._progress.fit]
-            self._for_named(results, callback_state.restore_result)
+            self._for_named(results, lambda callback, had: vars(callback).update(had))
 
     def _restore(self, model: Any) -> None:
         state, self._resume_from = self._resume_from, None
