@@ -142,6 +142,8 @@ def test_large_amounts_are_written_out() -> None:
     assert "--budget 3000000core-h" in shown
     assert read_budget("3000000core-h").hours == 2 * budget.hours
     assert str(budget) == "1500000 core hours"
+    over = replace(of, device_budget=DeviceBudget(Device.GPU, 100.0))  # 1,234 hours were used
+    assert "--budget 2460gpu-h" in status_text(over, now=2000.0)
     up = Finish(FinishReason.TIME_UP, "up")
     short = replace(of, timeout_seconds=0.3, run_seconds=(0.3,), last_finish=up)
     assert "--timeout 1s" in status_text(short, now=2000.0)
