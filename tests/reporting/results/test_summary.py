@@ -489,6 +489,8 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
     end = closing_text(view, done)
     assert " --retry-failed  when the cause is fixed, run the failed trials again\n" in end
     assert end.endswith(" --trials 4      continue with more trials")
+    added = replace(view, budget_trials=1)  # one of the two was enqueued
+    assert closing_text(added, done).endswith(" --trials 4      continue with more trials")
     timed = replace(view, timeout_seconds=60.0)
     said, _ = why_without_result(timed, Finish(FinishReason.TIME_UP, ""))
     assert said.endswith("`hptune resume 'runs/my digits' --retry-failed --timeout 2m00s`.")

@@ -76,9 +76,6 @@ _SEARCHED_BY = {
 }
 """Methods by which a program of hptune, or of Optuna, searches, and what makes their objects."""
 
-_OPTIONS_NAMED = 2
-"""Options of a program that a message repeats."""
-
 _OURS = (
     "def objective(hp, trial):",
     'lr = hp.Float("lr", 1e-4, 1e-1, sampling="log")',
@@ -159,7 +156,7 @@ def refuse_programs(tree: ast.Module, file: str) -> None:
         return
     if not {"ArgumentParser", "parse_args"} & set(_called(tree)):
         return
-    options = list(itertools.islice(_number_options(tree), _OPTIONS_NAMED)) or ["--lr"]
+    options = list(itertools.islice(_number_options(tree), 2)) or ["--lr"]  # two show the form
     arguments = " ".join(f"{each} {{{each.strip('-').replace('-', '_')}}}" for each in options)
     raise ModelFileError(
         f"{file} is a program with arguments, and has no objective(hp, trial). To tune it as it "

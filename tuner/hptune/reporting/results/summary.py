@@ -224,7 +224,8 @@ def _more_trials(view: StudyView, finish: Finish) -> str:
     is_done = finish.finish_reason is FinishReason.DONE
     if not is_done or view.budget_trials is None or _is_exhausted(view):
         return ""
-    return f"hptune resume {_directory(view)} --trials {2 * view.budget_trials}"
+    total = 2 * max(view.budget_trials, view.ended - view.confirmations)  # some may be added
+    return f"hptune resume {_directory(view)} --trials {total}"
 
 
 def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
@@ -278,7 +279,7 @@ def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) ->
         return f"{command} --timeout {text.duration(seconds)}"
     searched = view.ended - view.confirmations
     if not retries and view.budget_trials is not None and searched >= view.budget_trials:
-        return f"{command} --trials {2 * view.budget_trials}"
+        return f"{command} --trials {2 * searched}"
     return command
 
 
