@@ -43,7 +43,8 @@ def test_a_program_with_arguments_is_answered_with_the_command_that_tunes_it(
         "open('was-run', 'w')\nprint(p.parse_args())\n",
     )
     ended = cli("run", "train.py", *LIGHT)
-    refused(ended, cli.directory, f"hptune run --command 'python train.py {said}' --space space")
+    refused(ended, cli.directory, f"hptune run --command 'python train.py {said}'")
+    assert "--space space.toml --objective METRIC." in ended.err
     assert not (cli.directory / "was-run").exists()
 
 

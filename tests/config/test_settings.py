@@ -292,3 +292,9 @@ def test_a_study_that_leaves_its_scheduler_leaves_its_certificates() -> None:
     given = settings(connect="tls://node1:8786", certs="worker.pem")
     assert given.changed({"connect": "none"}).certs is None
     assert given.changed({"trials": 9}).certs == given.certs
+
+
+def test_brackets_are_refused_by_the_epochs_that_the_model_file_may_still_name() -> None:
+    assert asked(settings(pruner="hyperband", brackets=9)).settings.brackets == 9
+    with pytest.raises(UsageError, match="with 20 epochs, rungs at 2, 6 allow 3 at most"):
+        asked(settings(pruner="hyperband", brackets=9, epochs=20))

@@ -160,6 +160,13 @@ def test_one_of_several_is_named(read: Callable[..., UserCode]) -> None:
          ["runs a search when", ".search(…)", 'if __name__ == "__main__":', "`hptune run` runs"]),
         ("import hptune\n" + OBJECTIVE + "hptune.Tuner(objective).fit()\n", "",
          ["runs a search when", ".fit(…)", "__name__", "`python model_0.py` runs it as it is"]),
+        *((f"import {search}(print)\n", "",
+           ["runs a search when", f"{method}(…)", "`python model_0.py` runs it as it is"])
+          for search, method in (
+              ("hptune\nhptune.open_study('a').trials_to_run", ".trials_to_run"),
+              ("hptune\nhptune.open_study('a').ask", ".ask"),
+              ("hptune.optuna as optuna\noptuna.create_study().optimize", ".optimize"),
+          )),
         *((f"{search}\n" + OBJECTIVE, "",
            ["runs a search when", ".optimize(…)", "`hptune help from-optuna`"])
           for search in (

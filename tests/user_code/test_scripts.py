@@ -49,8 +49,6 @@ def test_a_script_of_keras_tuner_is_known(text: str, is_one: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "library", "lines"),
     [
-        ("import optuna\ndef objective(trial): ...\noptuna.create_study().optimize(objective)",
-         "optuna", ["- def objective(trial):", "+ def objective(hp, trial):", "suggest_float"]),
         ("from hyperopt import fmin, hp, tpe\nfmin(print, {}, algo=tpe.suggest)", "hyperopt",
          ["- lr = params", "hp.loguniform", "+ lr = hp.Float"]),
         ("import skopt\nskopt.gp_minimize(print, [])", "skopt", ["- lr, = params"]),
@@ -70,19 +68,23 @@ def test_a_script_of_another_tuner_gets_the_lines_to_change(
 
 
 @pytest.mark.parametrize(
-    ("text", "page"),
+    ("text", "page", "words"),
     [
-        ("import optuna\ndef objective(trial): ...\noptuna.create_study()", "from-optuna"),
-        ("def objective(trial): return trial.suggest_int('x', 0, 1)\n", "from-optuna"),
-        ("def objective(hp, trial): return trial.suggest_int('x', 0, 1)\n", "from-optuna"),
-        ("from ray import tune\ntune.run(print)", "from-ray-tune"),
-        ("import wandb\nsweep = wandb.sweep({})\nwandb.agent(sweep)\n", "from-wandb"),
-        ("import hydra\n@hydra.main(version_base=None)\ndef app(config): ...\n", "from-hydra"),
+        ("import optuna\ndef objective(trial): ...\noptuna.create_study()", "from-optuna",
+         "`import hptune.optuna as optuna` instead of `import optuna` lets `python tune.py`"),
+        ("def objective(trial): return trial.suggest_int('x', 0, 1)\n", "from-optuna", "hp.Float"),
+        ("def objective(hp, trial): return trial.suggest_int('x', 0, 1)\n", "from-optuna", "hp.F"),
+        ("from ray import tune\ntune.run(print)", "from-ray-tune", "tune.report"),
+        ("import wandb\nsweep = wandb.sweep({})\nwandb.agent(sweep)\n", "from-wandb", "--command"),
+        ("import hydra\n@hydra.main(version_base=None)\ndef app(config): ...\n", "from-hydra",
+         "`python tune.py --multirun hydra/sweeper=hptune …` tunes it as it is"),
     ],
-)
-def test_a_script_of_another_tuner_gets_its_page(cli: InProcess, text: str, page: str) -> None:
+)  # fmt: skip
+def test_a_script_of_another_tuner_gets_its_page(
+    cli: InProcess, text: str, page: str, words: str
+) -> None:
     ended = cli("run", cli.file("tune.py", text))
-    refused(ended, cli.directory, f"`hptune help {page}`")
+    refused(ended, cli.directory, f"`hptune help {page}`", words)
     assert cli("help", page).code == 0
 
 

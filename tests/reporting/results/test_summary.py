@@ -144,6 +144,8 @@ def test_large_amounts_are_written_out() -> None:
     assert "--budget 3000000core-h" in shown
     assert read_budget("3000000core-h").hours == 2 * budget.hours
     assert str(budget) == "1500000 core hours"
+    over = replace(of, device_budget=DeviceBudget(Device.GPU, 100.0))  # 1,234 hours were used
+    assert "--budget 2460gpu-h" in status_text(over, now=2000.0)
     up = Finish(FinishReason.TIME_UP, "up")
     short = replace(of, timeout_seconds=0.3, run_seconds=(0.3,), last_finish=up)
     assert "--timeout 1s" in status_text(short, now=2000.0)
@@ -489,6 +491,8 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
     end = closing_text(view, done)
     assert " --retry-failed  when the cause is fixed, run the failed trials again\n" in end
     assert end.endswith(" --trials 4      continue with more trials")
+    added = replace(view, budget_trials=1)  # one of the two was enqueued
+    assert closing_text(added, done).endswith(" --trials 4      continue with more trials")
     timed = replace(view, timeout_seconds=60.0)
     said, _ = why_without_result(timed, Finish(FinishReason.TIME_UP, ""))
     assert said.endswith("`hptune resume 'runs/my digits' --retry-failed --timeout 2m00s`.")

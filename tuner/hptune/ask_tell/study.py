@@ -94,7 +94,7 @@ def open_study(
 
     Raises:
         UsageError: An argument is unknown or not allowed, or differs from what the study has.
-        StudyError: A master runs the study, or it cannot be written.
+        StudyError: It would change a study that a master runs, or the study cannot be written.
     """
     try:
         directory = StudyDirectory(path)

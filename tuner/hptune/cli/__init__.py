@@ -43,20 +43,15 @@ _MODULES = {
 """Where each command is, in the order in which a user needs them."""
 
 _ELSEWHERE = {
-    "clean": "to delete a study, delete its directory",
+    **dict.fromkeys(("clean", "delete", "remove", "rm"), "to delete a study, delete its directory"),
+    **dict.fromkeys(("optimize", "search", "tune"), "use `hptune run MODEL_FILE`"),
     "compare": "use `hptune list`, or `hptune dashboard FOLDER`, which draws several studies",
-    "delete": "to delete a study, delete its directory",
     "init": "write a model file (`hptune help first-study`), or `hptune slurm init` for Slurm",
     "import": "`hptune run MODEL_FILE --warm-start SOURCE` learns from the trials of other tuners",
-    "optimize": "use `hptune run MODEL_FILE`",
     "ls": "use `hptune list`",
     "plot": "use `hptune report`, which writes a page with plots",
-    "remove": "to delete a study, delete its directory",
     "results": "use `hptune best` or `hptune trials`",
-    "rm": "to delete a study, delete its directory",
-    "search": "use `hptune run MODEL_FILE`",
     "show-best": "use `hptune best`",
-    "tune": "use `hptune run MODEL_FILE`",
     "watch": "use `hptune status --watch`",
 }
 

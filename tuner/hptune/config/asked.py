@@ -7,7 +7,7 @@ a value that only it makes and the next one takes, so that each rule has one pla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.data_parallel import StrategyChoice
@@ -83,7 +83,8 @@ def asked(
         check_methods(found, [goal.direction for goal in goals.objectives], epochs)
     else:  # only what the options say; `resolved` knows the rest
         directions = [Direction.MAX] * max(1, len(settings.objectives))
-        check_methods(found, directions, settings.epochs or PLENTY)
+        known = settings if settings.epochs else replace(settings, brackets=None)
+        check_methods(replace(found, settings=known), directions, settings.epochs or PLENTY)
     return found
 
 

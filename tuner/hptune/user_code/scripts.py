@@ -33,18 +33,19 @@ _PAGES = {
 }
 """Pages of the guide for them."""
 
+_WAYS = {
+    "hydra": "`python {} --multirun hydra/sweeper=hptune …` tunes it as it is",
+    "optuna": "`import hptune.optuna as optuna` instead of `import optuna` lets `python {}` run it",
+    "wandb": "hptune calls objective(hp, trial), or a program with --command",
+}
+"""What helps where no lines are to be changed one by one."""
+
 _THEIRS: Mapping[str, Sequence[str]] = {
     "hyperopt": (
         "def objective(params):",
         'lr = params["lr"]                 # space = {"lr": hp.loguniform("lr", -9, -2)}',
         'return {"loss": loss, "status": STATUS_OK}',
         "fmin(objective, space, algo=tpe.suggest, max_evals=50)",
-    ),
-    "optuna": (
-        "def objective(trial):",
-        'lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)',
-        "return loss",
-        "optuna.create_study().optimize(objective, n_trials=50)",
     ),
     "ray": (
         "def train(config):",
@@ -67,11 +68,13 @@ _THEIRS: Mapping[str, Sequence[str]] = {
 }
 """How a script begins, gets a value, returns its result, and searches."""
 
-_STUDIES = {"create_study", "load_study"}
-"""What makes a study of Optuna."""
-
-_OPTIONS_NAMED = 2
-"""Options of a program that a message repeats."""
+_SEARCHED_BY = {
+    ".fit": {"Tuner"},
+    ".optimize": {"create_study", "load_study"},
+    ".trials_to_run": {"open_study"},
+    ".ask": {"open_study"},
+}
+"""Methods by which a program of hptune, or of Optuna, searches, and what makes their objects."""
 
 _OURS = (
     "def objective(hp, trial):",
@@ -107,10 +110,10 @@ def refuse_search_at_import(tree: ast.Module, file: str) -> None:
     called, method, more = set(_called(_run_at_import(tree))), "", ""
     if is_keras_tuner_script(tree) and ".search" in called:
         method, more = ".search", "`hptune run` runs a whole script of KerasTuner as it is"
-    elif "optuna" in _libraries(tree) and ".optimize" in called and called & _STUDIES:
-        method, more = ".optimize", "`hptune help from-optuna` has the rest"
-    elif "hptune" in _libraries(tree) and {"Tuner", ".fit"} <= called:
-        method, more = ".fit", f"`python {file}` runs it as it is"
+    elif libraries := _libraries(tree) & {"hptune", "optuna"}:
+        found = (each for each, made in _SEARCHED_BY.items() if each in called and called & made)
+        method, more = next(found, ""), "`hptune help from-optuna` has the rest"
+        more = f"`python {file}` runs it as it is" if "hptune" in libraries else more
     if method:
         raise ModelFileError(
             f"{file} runs a search when it is imported; put the line with {method}(…), and what "
@@ -131,14 +134,11 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
     for library, searches in _SEARCHES.items():
         if library in imported and called & set(searches):
             page = f"; `hptune help {_PAGES[library]}` shows how" if library in _PAGES else ""
-            if library not in _THEIRS:
-                raise ModelFileError(
-                    f"{file} is a script of {library}, and hptune calls objective(hp, trial), or a "
-                    f"program with --command{page}."
-                )
-            ours = [*_OURS[:-1], _OURS[-1].replace("FILE", file)]
-            pairs = zip(_THEIRS[library], ours, strict=True)
-            changes = "\n".join(f"  - {a}\n  + {b}" for a, b in pairs)
+            if library in _WAYS:
+                way = _WAYS[library].format(file)
+                raise ModelFileError(f"{file} is a script of {library}, and {way}{page}.")
+            pairs = zip(_THEIRS[library], _OURS, strict=True)
+            changes = "\n".join(f"  - {a}\n  + {b}" for a, b in pairs).replace("FILE", file)
             raise ModelFileError(
                 f"{file} is a script of {library}, and hptune calls objective(hp, trial){page}. "
                 f"The lines to change, with those of an example:\n{changes}"
@@ -156,12 +156,12 @@ def refuse_programs(tree: ast.Module, file: str) -> None:
         return
     if not {"ArgumentParser", "parse_args"} & set(_called(tree)):
         return
-    options = list(itertools.islice(_number_options(tree), _OPTIONS_NAMED)) or ["--lr"]
+    options = list(itertools.islice(_number_options(tree), 2)) or ["--lr"]  # two show the form
     arguments = " ".join(f"{each} {{{each.strip('-').replace('-', '_')}}}" for each in options)
     raise ModelFileError(
         f"{file} is a program with arguments, and has no objective(hp, trial). To tune it as it "
-        f"is: hptune run --command 'python {file} {arguments}' --space space.toml. It prints its "
-        "metrics as lines of JSON (`hptune help programs`)"
+        f"is: hptune run --command 'python {file} {arguments}' --space space.toml --objective "
+        "METRIC. It prints its metrics as lines of JSON (`hptune help programs`)"
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from ... import text
 from ...core.attempt import Attempt
+from ...core.budget import hours_of
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from ..table import aligned, fields, indented, table
@@ -223,7 +224,8 @@ def _more_trials(view: StudyView, finish: Finish) -> str:
     is_done = finish.finish_reason is FinishReason.DONE
     if not is_done or view.budget_trials is None or _is_exhausted(view):
         return ""
-    return f"hptune resume {_directory(view)} --trials {2 * view.budget_trials}"
+    total = 2 * max(view.budget_trials, view.ended - view.confirmations)  # some may be added
+    return f"hptune resume {_directory(view)} --trials {total}"
 
 
 def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
@@ -271,13 +273,14 @@ def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) ->
     command = f"hptune resume {_directory(view)}{' --retry-failed' if retries else ''}"
     finish_reason = None if finish is None else finish.finish_reason
     if finish_reason is FinishReason.BUDGET_SPENT and (budget := view.device_budget) is not None:
-        return f"{command} --budget {2 * budget.hours:.12g}{budget.device}-h"
+        used = float(f"{hours_of(view.attempts, budget.device, now=view.last_event_at):.3g}")
+        return f"{command} --budget {2 * max(budget.hours, used):.12g}{budget.device}-h"
     if finish_reason is FinishReason.TIME_UP and view.timeout_seconds is not None:
         seconds = 2 * max(0.5, view.timeout_seconds, sum(view.run_seconds))
         return f"{command} --timeout {text.duration(seconds)}"
     searched = view.ended - view.confirmations
     if not retries and view.budget_trials is not None and searched >= view.budget_trials:
-        return f"{command} --trials {2 * view.budget_trials}"
+        return f"{command} --trials {2 * searched}"
     return command
 
 
