@@ -499,7 +499,7 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others() -> None:
     jobs.drive(1)
     assert {jobs.there[job].name for job in jobs.alive} == {"study-a", "other-old"}
     assert jobs.lines[:2] == [
-        "cancelled 1 job of shapes that are no longer used",
+        "cancelled 1 job of an earlier run that no trial can use now",
         "took over 1 job of an earlier run",
     ]
 
