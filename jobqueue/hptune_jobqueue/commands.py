@@ -42,7 +42,7 @@ HOPELESS = re.compile(
 )
 """Reasons of pending that never pass."""
 
-_HELD = re.compile("requeued held|JobHoldMaxRequeue")
+_HELD = re.compile("requeued[ _]held|JobHoldMaxRequeue")
 """Reasons of jobs that Slurm could not start on a node, as the prolog failed there, or on one node
 after the other, and that it starts nowhere else until an administrator releases them."""
 

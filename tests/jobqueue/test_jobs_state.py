@@ -314,7 +314,10 @@ def test_a_requeued_job_keeps_its_place_and_avoids_nodes_that_were_excluded_whil
     assert (jobs.of(Exclude), jobs.of(Cancel)) == ([Exclude("1_0", ("n1",))], [])
 
 
-@pytest.mark.parametrize("reason", ["launch failed requeued held", "JobHoldMaxRequeue"])
+@pytest.mark.parametrize(
+    "reason",
+    ["launch failed requeued held", "launch_failed_requeued_held", "JobHoldMaxRequeue"],
+)
 def test_jobs_that_are_held_for_no_known_node_are_given_up(reason: str) -> None:
     jobs = JobsDriver()
     jobs.change["a"] = pending_for(reason)
