@@ -221,13 +221,12 @@ class AllocationCluster:
             self._environment[GANG] = job
         if end := self._ends_at():
             self._environment[ENDS_AT] = end
-        nodes = node_names(self._allocation.node_list) or self._slurm.nodes_of(job)
         # A worker is one task, and gets those of one if the job has GPUs per task. If it has them
         # by `--gpus`, a step on one of its nodes must say how many.
         gpus: Mapping[str, int] = {}
         with contextlib.suppress(SlurmUnavailableError):
             gpus = self._slurm.gpus_of(job)
-        for node in nodes:
+        for node in node_names(self._allocation.node_list):
             log = self._directory / f"allocation-{job}-{node}.log"
             worker = _NodeWorker(node, log, gpus.get(node, 0))
             self._workers.append(worker)

@@ -93,12 +93,12 @@ def job_kinds(order: ClusterOrder, need: Need) -> tuple[JobKind, ...]:
 
 
 def _kinds_for(
-    order: ClusterOrder, partitions: Sequence[Partition], need: Need, suffix: str = ""
+    order: ClusterOrder, partitions: Sequence[Partition], need: Need
 ) -> tuple[JobKind, ...]:
     kinds, problems = [], []
     for shape in order.config.shapes:
         try:
-            kinds.append(_job_kind(order, shape, partitions, need, suffix))
+            kinds.append(_job_kind(order, shape, partitions, need))
         except ConfigError as error:
             problems.append(str(error))
     if not kinds:
@@ -153,29 +153,26 @@ def check_scripts(order: ClusterOrder, partitions: Sequence[Partition], need: Ne
 
 
 def _job_kind(
-    order: ClusterOrder, shape: Shape, partitions: Sequence[Partition], need: Need, suffix: str = ""
+    order: ClusterOrder, shape: Shape, partitions: Sequence[Partition], need: Need
 ) -> JobKind:
+    wanted = replace(shape, nodes=max(shape.nodes, need.nodes))
     try:
-        check_image(replace(shape, nodes=max(shape.nodes, need.nodes)))
+        check_image(wanted)
         worker = _worker(order, shape, partitions, need)
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
-    if need.nodes > shape.nodes:
-        # The jobs that an earlier master left may have fewer nodes.
-        suffix = suffix or f".{need.nodes}n"
-        shape = replace(shape, nodes=need.nodes)
-    name = f"{order.name}-{shape.name}{suffix}"
+    name = f"{order.name}-{shape.name}{size_suffix(need)}"
     file = scheduler_file(order.directory)
     command = WorkerCommand(address=str(file), module=order.module, arguments=order.arguments)
     script = job_script(
-        shape,
+        wanted,
         worker,
         command,
         job_name=name,
         logs=order.directory,
-        ends_whole=shape.nodes == need.nodes,
+        ends_whole=wanted.nodes == need.nodes,
     )
-    return JobKind(shape, worker, name, script, order.directory, need)
+    return JobKind(wanted, worker, name, script, order.directory, need)
 
 
 def _worker(
@@ -252,9 +249,7 @@ class SlurmCluster:
         self._partitions = partitions
         self._order = order
         self.jobs = Jobs(
-            JobKinds(
-                sized=lambda need: _kinds_for(order, partitions, need, size_suffix(need)),
-            ),
+            JobKinds(sized=lambda need: _kinds_for(order, partitions, need)),
             max_jobs=order.max_jobs,
             notify=notify,
             prefix=f"{order.name}-",

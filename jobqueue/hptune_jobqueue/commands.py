@@ -42,7 +42,7 @@ HOPELESS = re.compile(
 )
 """Reasons of pending that never pass."""
 
-_HELD = re.compile("requeued held|JobHoldMaxRequeue")
+_HELD = re.compile("requeued[ _]held|JobHoldMaxRequeue")
 """Reasons of jobs that Slurm could not start on a node, as the prolog failed there, or on one node
 after the other, and that it starts nowhere else until an administrator releases them."""
 
@@ -367,10 +367,6 @@ class Slurm:
                     self._ask("scancel", "--quiet", "--signal=TERM", step)
         return frozenset(running)
 
-    def nodes_of(self, job: str) -> tuple[str, ...]:
-        """Return the nodes of a job."""
-        return node_names(self._of_one(job, "%N"))
-
     def gpus_of(self, job: str) -> dict[str, int]:
         """Return how many GPUs a job has on each of its nodes."""
         shown = self._ask("scontrol", "show", "job", "--details", job)
@@ -384,13 +380,9 @@ class Slurm:
 
     def end_of(self, job: str) -> str:
         """Return when a job must end, in seconds since the epoch; no number if unknown."""
-        return self._of_one(job, "%e")
-
-    def _of_one(self, job: str, column: str) -> str:
-        """Return a column of squeue on one job: the id of an array's last job shows all of them."""
-        shown = self._ask("squeue", "--noheader", f"--jobs={job}", f"--format=%A {column}")
-        found = (line.strip().partition(" ") for line in shown.splitlines())
-        return next((value for each, _, value in found if each == job), "")
+        # For the id of an array's last job, squeue shows all of them.
+        shown = self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%A %e")
+        return dict(line.strip().partition(" ")[::2] for line in shown.splitlines()).get(job, "")
 
     def _submitted(self, command: list[str], script: str, *, what: str = "the job") -> str:
         """Run an sbatch; returns the id of the job or the array that it prints, if it has one."""

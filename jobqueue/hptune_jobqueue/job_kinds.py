@@ -65,7 +65,9 @@ class JobKind:
 
 
 def size_suffix(need: Need) -> str:
-    """Return the suffix of the names of jobs that are sized for other than the usual trials.
+    """Return the suffix of the names of jobs that are sized for such trials.
+
+    A later master of the study, whose trials may be larger, knows by it what jobs hold.
 
     >>> size_suffix(Need(cpus=4, gpus=0.5, memory_bytes=8 * 2**30))
     '.4c0.5g8192M'
@@ -153,16 +155,22 @@ class JobKinds(Mapping[str, JobKind]):
     def adopt(self, job_name: str) -> bool:
         """Return whether jobs of this name, which an earlier master left, can be used."""
         if job_name not in self._kinds and (need := need_of(job_name)) is not None:
-            self.prepare(need)
+            self._add(need, job_name)
         return job_name in self._kinds
 
-    def _add(self, need: Need) -> str:
+    def _add(self, need: Need, job_name: str = "") -> str:
+        """Add kinds for such a trial to shapes that hold none, and to a job's if usual ones fit."""
         holding = {kind.shape.name for kind in self._kinds.values() if kind.trials_of(need)}
         try:
             more = self._sized(need)
         except ConfigError as error:
             return "" if holding else str(error)
-        new = {each.job_name: each for each in more if each.shape.name not in holding}
+        new = {
+            each.job_name: each
+            for each in more
+            if each.shape.name not in holding
+            or (each.job_name == job_name and each.trials_of(self._usual))
+        }
         # In one step, because other threads may read it.
         self._kinds = {**self._kinds, **new}
         return ""

@@ -256,7 +256,7 @@ class JobsState:
         if old:
             self._orders.append(Cancel(tuple(old)))
             self._news.once(
-                f"cancelled {counted(len(old), 'job')} of shapes that are no longer used"
+                f"cancelled {counted(len(old), 'job')} of an earlier run that no trial can use now"
             )
 
     def _take_over(self, shown: Sequence[Job], now: float) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hptune_jobqueue.config import Shape
+from commands import Commands
+from hptune_jobqueue.cluster import ClusterOrder, job_kinds
+from hptune_jobqueue.config import Shape, parse_config
 from hptune_jobqueue.job_kinds import JobKind, JobKinds, need_of, size_suffix
 from hptune_jobqueue.plan import plan
 from hptune_jobqueue.sizing import Need, WorkerShape
@@ -48,3 +50,32 @@ def test_jobs_for_trials_of_several_nodes(
 )
 def test_the_name_of_a_job_tells_what_it_was_sized_for(need: Need) -> None:
     assert need_of(f"hptune-a-s{size_suffix(need)}") == need
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_used"),
+    [
+        (Need(), Need(), True),
+        (Need(), Need(cpus=3), False),
+        (Need(cpus=3), Need(), True),
+        (Need(cpus=3, memory_bytes=2**30), Need(cpus=3, memory_bytes=2**33), False),
+        (Need(gpus=0.5), Need(gpus=2), False),
+        (Need(gpus=1), Need(gpus=0.5), True),
+        (Need(), Need(gpus=1), False),
+        (Need(), Need(nodes=2), False),
+        (Need(nodes=2), Need(), True),
+    ],
+)
+def test_a_later_master_uses_the_jobs_that_hold_its_trials(
+    tmp_path: Path, commands: Commands, before: Need, now: Need, *, is_used: bool
+) -> None:
+    """A study whose jobs hold none of its trials would stand still until they end."""
+    commands.make("sinfo", "echo 'p|up|infinite|8|64000|gpu:4|9|idle'")
+    config = parse_config('partition = "p"\nwalltime = "10"\ntrials_per_job = 1')
+    order = ClusterOrder(config=config, name="a", directory=tmp_path, module="m", max_jobs=1)
+    (left,) = job_kinds(order, before)
+    kinds = JobKinds(job_kinds(order, now), lambda need: job_kinds(order, need))
+    first = next(iter(kinds))
+    assert kinds.adopt(left.job_name) is is_used
+    planned = plan({now: now.nodes}, [], kinds.to_plan([now], lambda _: True), max_jobs=1)
+    assert planned.submit == {first: 1}, "new jobs are of the size of now"

@@ -314,7 +314,10 @@ def test_a_requeued_job_keeps_its_place_and_avoids_nodes_that_were_excluded_whil
     assert (jobs.of(Exclude), jobs.of(Cancel)) == ([Exclude("1_0", ("n1",))], [])
 
 
-@pytest.mark.parametrize("reason", ["launch failed requeued held", "JobHoldMaxRequeue"])
+@pytest.mark.parametrize(
+    "reason",
+    ["launch failed requeued held", "launch_failed_requeued_held", "JobHoldMaxRequeue"],
+)
 def test_jobs_that_are_held_for_no_known_node_are_given_up(reason: str) -> None:
     jobs = JobsDriver()
     jobs.change["a"] = pending_for(reason)
@@ -499,7 +502,7 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others() -> None:
     jobs.drive(1)
     assert {jobs.there[job].name for job in jobs.alive} == {"study-a", "other-old"}
     assert jobs.lines[:2] == [
-        "cancelled 1 job of shapes that are no longer used",
+        "cancelled 1 job of an earlier run that no trial can use now",
         "took over 1 job of an earlier run",
     ]
 

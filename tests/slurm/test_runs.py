@@ -235,7 +235,8 @@ def test_a_trial_that_needs_a_larger_job_gets_one(hptune: Hptune, slurm: Private
     gpus = [len(json.loads(row["devices"])["gpus"]) for row in held]
     assert sorted(gpus) == [1, 2]
     shown = slurm.run("squeue", "--noheader", "--states=all", "-o", "%j").split()
-    assert {name.rpartition("-")[2] for name in shown} >= {"workers", "workers.1c2g0Mp"}
+    sizes = {"workers.1c1g0Mp", "workers.1c2g0Mp"}
+    assert {name.rpartition("-")[2] for name in shown} >= sizes, shown
 
 
 MANY_SMALL = """
