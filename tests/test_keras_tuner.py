@@ -224,7 +224,8 @@ CALLS = """
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
                       reloaded == [value], left,
                       [[trial.params["units"], trial.value] for trial in grid.study.trials],
-                      [each.score for each in grid.oracle.get_best_trials(3)]]))
+                      [each.score for each in grid.oracle.get_best_trials(3)],
+                      [*grid.oracle.trials]]))
 """
 
 
@@ -232,9 +233,10 @@ CALLS = """
 def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
     ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
-    said, same, warned, mean, is_reloaded, left, found, kept = json.loads(
+    said, same, warned, mean, is_reloaded, left, found, kept, order = json.loads(
         ended.out.splitlines()[-1]
     )
+    assert order == ["0", "1", "2"]
     assert "Own.run_trial is not used" in said["run_trial"]
     assert 'batch_size=hp.Int("batch_size"' in said["run_trial"]
     assert "Watching.on_trial_end would not be called" in said["on_"]

@@ -77,7 +77,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("reason", "outcome", "words"),
     [
-        (NEVER_ASKED, Outcome.FINISHED, "--pruner stops nothing: trial 3 trained to its end"),
+        (NEVER_ASKED, Outcome.FINISHED, "--pruner saves no time: trial 3 trained to its end"),
         (f"{NO_BETTER}: broken", Outcome.ERRORED, f"trial 3 {NO_BETTER}: broken"),
         (f"50 s; 2 {BEGINS_AGAIN} 1", Outcome.RELEASED, f"trial 3: 50 s; 2 {BEGINS_AGAIN} 1"),
         (f"{USED_UP}: epoch 2", Outcome.FINISHED, f"trial 3: {USED_UP}: epoch 2"),

@@ -372,7 +372,7 @@ def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
         notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
     (line,) = notifications.lines(0.0)
     assert line == (
-        "--pruner asha stops nothing: trial 2 trained to its end, and it never called "
+        "--pruner asha saves no time: trial 2 trained to its end, and it never called "
         "trial.should_stop(). Add after each trial.report: if trial.should_stop(): return"
     )
 

@@ -204,7 +204,7 @@ class Tuner:
         from ..training.hyperparameters import make_hyperparameters
 
         status = {"complete": "COMPLETED", "pruned": "STOPPED", "failed": "FAILED"}
-        for trial in self._best(*status):
+        for trial in sorted(self._best(*status), key=lambda each: each.number):
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
             shown.status = "INVALID" if trial.violation else status[trial.state.lower()]
             shown.best_step = trial.step or 0

@@ -34,7 +34,7 @@ def _remarks(attempt: Attempt, pruner: str) -> dict[str, str]:
     found = {}
     if NEVER_ASKED in reason:
         found["pruner"] = (
-            f"{pruner} stops nothing: {trial} trained to its end, and {NEVER_ASKED}. Add after "
+            f"{pruner} saves no time: {trial} trained to its end, and {NEVER_ASKED}. Add after "
             "each trial.report: if trial.should_stop(): return"
         )
     if MISNAMED in reason and outcome is Outcome.FINISHED:
