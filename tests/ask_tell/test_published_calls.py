@@ -43,7 +43,17 @@ def tells(study: AskedStudy, trial: AskedTrial) -> None:
     assert (told.state, told.value) == (TrialState.COMPLETE, 0.5)
 
 
-CALLS = [asks, reports, tells]
+def tells_with_rungs(study: AskedStudy, trial: AskedTrial) -> None:
+    told = study.tell(trial)
+    assert (told.state, told.rungs) == (TrialState.COMPLETE, {2: (-2.0,)})
+
+
+def tells_what_it_used(study: AskedStudy, trial: AskedTrial) -> None:
+    trial.hp.Float("x", 0.0, 1.0)
+    assert study.tell(trial, loss=0.5).unused == ("kind",)
+
+
+CALLS = [asks, reports, tells, tells_with_rungs, tells_what_it_used]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda each: str(each.__name__))
@@ -59,19 +69,22 @@ def test_who_has_the_lock_answers_who_waits(
     monkeypatch.setattr(followed, "time", clock)
     monkeypatch.setattr(session, "_later", lambda _: float("inf"))  # the waiting takes no lock
     path = tmp_path / "study"
-    one, other = opened(path, lease="5m"), hptune.open_study(path, lease="5m")
+    one, other = opened(path, pruner="asha", epochs=9), hptune.open_study(path, lease="5m")
     trial, _ = other.ask(), one.ask()
+    if call is tells_with_rungs:
+        trial.report(2, loss=-2)
+    events_told = 2 if call is tells_what_it_used else 1
     lock = StudyDirectory(path).acquire(is_brief=True)
     waiting = threading.Thread(target=lambda: call(other, trial))
     waiting.start()
-    until(lambda: (path / "requests").stat().st_size > 0)
+    until(lambda: (path / "requests").read_text().count("}\n") == events_told)
     lock.release()
     clock.ahead_seconds = 301.0 if is_past_its_lease else 0.0
     one.ask()
     waiting.join(10.0)
     assert not waiting.is_alive()
     events = [*LedgerReader(StudyDirectory(path)).events()]
-    assert sum(isinstance(each, UserRequested) for each in events) == 1
+    assert sum(isinstance(each, UserRequested) for each in events) == events_told
     assert replay(StudyDirectory(path)).difference is None
 
 

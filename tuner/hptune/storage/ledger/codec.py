@@ -178,6 +178,12 @@ def _converter() -> cattrs.Converter:
         same = functools.partial(operator.eq, free_form)
         converter.register_structure_hook_func(same, hook)
         converter.register_unstructure_hook_func(same, lambda value: value)
+    # The keys of JSON's objects are texts.
+    by_step = functools.partial(operator.eq, Mapping[int, tuple[float, ...]])
+    converter.register_unstructure_hook_func(by_step, lambda of: [[s, [*of[s]]] for s in of])
+    converter.register_structure_hook_func(
+        by_step, lambda pairs, _: dict(structured(pairs, list[tuple[int, tuple[float, ...]]]))
+    )
     return converter
 
 
