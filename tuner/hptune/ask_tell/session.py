@@ -208,8 +208,8 @@ class Session:
         by the master that runs the study. Each writes in one transaction what happens, and that it
         has answered.
         """
-        now = time.time()  # who has waited for long is taken to be gone
-        calls = {secrets.token_hex(8): replace(event, at=now) for event in events}
+        # Who has waited for long is taken to be gone.
+        calls = {secrets.token_hex(8): replace(event, at=time.time()) for event in events}
         wait = Wait()
         with self.guard:
             try:

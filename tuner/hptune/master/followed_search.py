@@ -32,7 +32,7 @@ class FollowedSearch:
     def __init__(self, make_sampler: Callable[[SearchSpace], Sampler]) -> None:
         self.space = SearchSpace()
         self._make_sampler = make_sampler
-        self._sampler: InformedSampler | None = None
+        self._sampler = InformedSampler(make_sampler, self.space, ())
 
     def begin(self, opened: StudyOpened, trials: Iterable[Trial]) -> None:
         """Begin with a new master, whose sampler knows the trials."""
@@ -41,12 +41,10 @@ class FollowedSearch:
 
     def ask(self, numbers: Sequence[int]) -> tuple[Suggestion, ...]:
         """Return the sampler's suggestions for these trial numbers."""
-        return () if self._sampler is None else self._sampler.ask(numbers)
+        return self._sampler.ask(numbers)
 
     def carry_out(self, command: Command) -> None:
         """Carry out a command if it is about the search."""
-        if self._sampler is None:
-            return
         match command:
             case Tell(trial=trial):
                 self._sampler.tell(trial)

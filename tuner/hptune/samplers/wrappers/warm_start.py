@@ -104,14 +104,13 @@ class WarmStart(Sampler):
         losses = bounded(np.array([trial.values for trial in trials]) * self._signs)
         losses[:, 0] *= self._signs[0] * study.direction.sign
         violations = np.array([trial.violation for trial in trials])
-        keys = [self._space.key(trial.params) for trial in trials]
         best_key = self._space.key(best)
         return _EarlierResults(
             [trial.params for trial in trials],
             losses,
             violations,
             best_key,
-            losses[[key == best_key for key in keys]].mean(axis=0),
+            losses[[self._space.key(each.params) == best_key for each in trials]].mean(axis=0),
             study.is_same_metric,
         )
 
