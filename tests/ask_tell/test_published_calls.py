@@ -48,7 +48,12 @@ def declares(study: AskedStudy, trial: AskedTrial) -> None:
     assert "y" in study.trial(trial.number).params
 
 
-CALLS = [asks, reports, tells, declares]
+def tells_what_it_used(study: AskedStudy, trial: AskedTrial) -> None:
+    trial.hp.Float("x", 0.0, 1.0)
+    assert study.tell(trial, loss=0.5).unused == ("kind",)
+
+
+CALLS = [asks, reports, tells, declares, tells_what_it_used]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda each: str(each.__name__))
@@ -68,17 +73,18 @@ def test_who_has_the_lock_answers_who_waits(
     other = hptune.open_study(path, lease="5m")
     trial, _ = other.ask(), one.ask()
     trial.report(1, loss=0.6)
+    events_told = 2 if call is tells_what_it_used else 1
     lock = StudyDirectory(path).acquire(is_brief=True)
     waiting = threading.Thread(target=lambda: call(other, trial), daemon=True)
     waiting.start()
-    until(lambda: (path / "requests").stat().st_size > 0)
+    until(lambda: (path / "requests").read_text().count("}\n") == events_told)
     lock.release()
     clock.ahead_seconds = 301.0 if is_past_its_lease else 0.0
     one.ask()
     waiting.join(10.0)
     assert not waiting.is_alive()
     events = [*LedgerReader(StudyDirectory(path)).events()]
-    assert sum(isinstance(each, UserRequested) for each in events) == 1
+    assert sum(isinstance(each, UserRequested) for each in events) == events_told
     assert replay(StudyDirectory(path)).difference is None
 
 

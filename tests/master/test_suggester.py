@@ -144,12 +144,16 @@ def test_a_grown_space_gets_a_fresh_sampler_that_was_told_the_same() -> None:
         return made[-1][1]
 
     sampler = InformedSampler(make, SPACE, [trial(0, TrialState.COMPLETE)])
+    sampler.ask([1])
     sampler.tell(trial(1))
     sampler.tell(trial(1, TrialState.FAILED))
     grown = SearchSpace((*SPACE.parameters, IntParameter("n", 1, 2)))
     sampler.grow(grown)
+    sampler.ask([2])
     assert [space for space, _ in made] == [SPACE, grown]
-    assert made[1][1].heard == [(0, TrialState.COMPLETE), (1, TrialState.FAILED)]
+    first, second = (each.heard for _, each in made)
+    assert first == [(0, TrialState.COMPLETE), (1, TrialState.WAITING), (1, TrialState.FAILED)]
+    assert second == [(0, TrialState.COMPLETE), (1, TrialState.FAILED)]
 
 
 def test_the_loop_goes_on_while_the_sampler_thinks() -> None:

@@ -264,6 +264,23 @@ def test_a_trial_that_trains_on_has_the_result_that_it_had(tmp_path: Path) -> No
     assert configurations(tmp_path / "it") == [(PLAIN, 0.5)]
 
 
+def test_the_best_configuration_is_the_best_by_the_mean_of_its_trainings(tmp_path: Path) -> None:
+    goals = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
+    results = [
+        ("random", PLAIN, 0.125),
+        ("random", DROPPED, 0.5),
+        *(("confirm of 0", PLAIN, loss) for loss in (0.75, 1.25)),
+        *(("confirm of 1", DROPPED, loss) for loss in (0.5, 0.75)),
+    ]
+    trials = [
+        trial(i, value=loss, params=params, origin=origin, metrics={"val_loss": loss, "size": 3.0})
+        for i, (origin, params, loss) in enumerate(results)
+    ]
+    facts = {"goals": goals_to_json(goals), "space": SPACE.to_json()}
+    stored(tmp_path / "it", trials, **facts)
+    assert learned(str(tmp_path / "it"), goals, SPACE).study.best_within(SPACE) == DROPPED
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_project_that_keras_tuner_wrote(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ free_form = st.recursive(
     lambda inner: (
         st.lists(inner)
         | st.lists(inner).map(tuple)
-        | st.dictionaries(st.text() | st.integers() | st.sampled_from(["$float", "$dict"]), inner)
+        | st.dictionaries(st.text() | st.sampled_from(["$float", "$dict", "$escaped"]), inner)
     ),
     max_leaves=8,
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,26 @@ def test_a_trial_on_another_backend_loads_no_tensorflow(attempts: Attempts, tmp_
     (folder / "tensorflow.py").write_text(TENSORFLOW)
     log = attempts.run(DRAWS.format(folder=str(folder))).log
     assert json.loads(log.splitlines()[-1]) == [True, [False, False], [5, "deterministic", 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "seeds"),
+    [
+        ("tensorflow", TENSORFLOW, [7, "deterministic"]),
+        ("torch", "seeds = []\nmanual_seed = seeds.append\n", [7]),
+    ],
+)
+def test_what_the_training_imports_later_has_the_trials_seed(
+    tmp_path: Path, name: str, text: str, seeds: list[object]
+) -> None:
+    """A module of the user's may import it; PyTorch would begin with another seed each time."""
+    (tmp_path / f"{name}.py").write_text(text)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from hptune.training.resume.randomness import seed_everything\n"
+        f"seed_everything(7, deterministic=True)\nimport {name}\nprint({name}.seeds)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(seeds)

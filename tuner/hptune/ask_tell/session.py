@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ..config.objectives import goals_of
@@ -116,7 +117,7 @@ class Session:
         Raises:
             TrialOverError: The attempt is over.
         """
-        (answer,) = self._carried_out([Reported(time.time(), name, report)])
+        (answer,) = self._carried_out([Reported(0.0, name, report)])
         return answer.halt
 
     def declare(self, used: ParametersUsed) -> None:
@@ -134,7 +135,7 @@ class Session:
         Raises:
             TrialOverError: It is over already; nothing has changed.
         """
-        ended = AttemptEnded(time.time(), name, ending)
+        ended = AttemptEnded(0.0, name, ending)
         *_, answer = self._carried_out([ended] if used is None else [used, ended])
         assert answer.trial is not None
         return answer.trial
@@ -145,7 +146,7 @@ class Session:
         Those of programs that only ask, as `hptune ask` does, go on until their leases end.
         """
         gone = [
-            AttemptEnded(time.time(), each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
+            AttemptEnded(0.0, each.attempt.id, Ending(Cause.WORKER_LOST, reason=_GONE))
             for each in self._seen().engine.leased.values()
             if is_gone(each.attempt)
         ]
@@ -207,7 +208,8 @@ class Session:
         by the master that runs the study. Each writes in one transaction what happens, and that it
         has answered.
         """
-        calls = {secrets.token_hex(8): event for event in events}
+        # Who has waited for long is taken to be gone.
+        calls = {secrets.token_hex(8): replace(event, at=time.time()) for event in events}
         wait = Wait()
         with self.guard:
             try:

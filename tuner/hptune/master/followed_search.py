@@ -22,8 +22,6 @@ from .suggester import InformedSampler, sampler_maker
 class FollowedSearch:
     """A sampler that is told what the engine says, from the study's first event on.
 
-    It is made when it is asked, as most calls of programs ask for nothing.
-
     Args:
         make_sampler: Makes a fresh sampler for a space.
 
@@ -34,37 +32,28 @@ class FollowedSearch:
     def __init__(self, make_sampler: Callable[[SearchSpace], Sampler]) -> None:
         self.space = SearchSpace()
         self._make_sampler = make_sampler
-        self._trials: dict[int, Trial] | None = None
-        self._sampler: InformedSampler | None = None
+        self._sampler = InformedSampler(make_sampler, self.space, ())
 
     def begin(self, opened: StudyOpened, trials: Iterable[Trial]) -> None:
         """Begin with a new master, whose sampler knows the trials."""
         self.space = SearchSpace.from_json(opened.space)
-        self._trials = {trial.number: trial for trial in trials}
-        self._sampler = None
+        self._sampler = InformedSampler(self._make_sampler, self.space, trials)
 
     def ask(self, numbers: Sequence[int]) -> tuple[Suggestion, ...]:
         """Return the sampler's suggestions for these trial numbers."""
-        if self._trials is None:
-            return ()
-        if self._sampler is None:
-            self._sampler = InformedSampler(self._make_sampler, self.space, self._trials.values())
         return self._sampler.ask(numbers)
 
     def carry_out(self, command: Command) -> None:
         """Carry out a command if it is about the search."""
-        if self._trials is None:
-            return
         match command:
             case Tell(trial=trial):
-                self._trials[trial.number] = trial
-                if self._sampler is not None:
-                    self._sampler.tell(trial)
+                self._sampler.tell(trial)
             case GrowSpace(declared=declared):
                 with contextlib.suppress(SpaceError):  # the trial used its default
                     grown = self.space.extended(declared)
                     if grown != self.space:
-                        self.space, self._sampler = grown, None
+                        self.space = grown
+                        self._sampler.grow(grown)
             case _:
                 pass
 

@@ -83,7 +83,7 @@ def ask_ahead(sampler: SamplerRow) -> float:
 
 
 class InformedSampler:
-    """A sampler, and the trials that it has seen: it is made again when the space grows."""
+    """A sampler, and the trials that it has seen: it is made when it is asked, for each space."""
 
     def __init__(
         self,
@@ -92,27 +92,27 @@ class InformedSampler:
         trials: Iterable[Trial],
     ) -> None:
         self._make_sampler = make_sampler
+        self._space = space
         self._trials = {trial.number: trial for trial in trials}
-        self._sampler = self._informed(space)
+        self._sampler: Sampler | None = None
 
     def ask(self, numbers: Sequence[int]) -> tuple[Suggestion, ...]:
         """Return the sampler's suggestions for these trial numbers."""
+        if self._sampler is None:
+            self._sampler = self._make_sampler(self._space)
+            for number in sorted(self._trials):
+                self._sampler.tell(self._trials[number])
         return tuple(self._sampler.ask(numbers))
 
     def tell(self, trial: Trial) -> None:
         """Tell this sampler and all later ones of a trial's state."""
         self._trials[trial.number] = trial
-        self._sampler.tell(trial)
+        if self._sampler is not None:
+            self._sampler.tell(trial)
 
     def grow(self, space: SearchSpace) -> None:
-        """Replace the sampler by a fresh one for this space, which has seen the same trials."""
-        self._sampler = self._informed(space)
-
-    def _informed(self, space: SearchSpace) -> Sampler:
-        sampler = self._make_sampler(space)
-        for number in sorted(self._trials):
-            sampler.tell(self._trials[number])
-        return sampler
+        """Let a fresh sampler take over for this space, which sees the same trials."""
+        self._space, self._sampler = space, None
 
 
 class Suggester(Protocol):

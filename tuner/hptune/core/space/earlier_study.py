@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -77,12 +78,19 @@ class EarlierStudy:
         return found
 
     def best_within(self, space: SearchSpace) -> Params | None:
-        """Return the best of `within` by the first objective; None if there is none."""
-        sign = self.direction.sign
-        best = min(
-            self.within(space), key=lambda each: (each.violation, sign * each.value), default=None
-        )
-        return None if best is None else best.params
+        """Return the best configuration of `within` by the first objective; None if there is none.
+
+        One that was trained several times counts by the mean: its best value may be luck.
+        """
+        found: dict[Hashable, list[EarlierTrial]] = {}
+        for trial in self.within(space):
+            found.setdefault(space.key(trial.params), []).append(trial)
+
+        def loss(alike: list[EarlierTrial]) -> tuple[float, float]:
+            value = statistics.mean(each.value for each in alike)
+            return statistics.mean(each.violation for each in alike), self.direction.sign * value
+
+        return min(found.values(), key=loss)[0].params if found else None
 
 
 def _translated(params: Params, space: SearchSpace) -> Params | None:

@@ -223,19 +223,17 @@ class OptunaSampler(Sampler):
 
         Trials before the first unfinished one do not change any more and are replayed once.
         """
-        first_unfinished = next(
-            (i for i, t in enumerate(known) if not t.state.is_final), len(known)
-        )
+        unfinished = next((i for i, t in enumerate(known) if not t.state.is_final), len(known))
         if (
             self._replayed_trials != known[: len(self._replayed_trials)]
             or self._replayed_study is None
         ):
             self._replayed_trials, self._replayed_study = [], self._new_study(0)
-        for trial in known[len(self._replayed_trials) : first_unfinished]:
+        for trial in known[len(self._replayed_trials) : unfinished]:
             self._replay(self._replayed_study, trial)
             self._replayed_trials.append(trial)
         study = copy.deepcopy(self._replayed_study)
-        for trial in (*known[first_unfinished:], *running):
+        for trial in (*known[unfinished:], *running):
             self._replay(study, trial)
         return study
 

@@ -66,10 +66,8 @@ class LearningSampler(Sampler, abc.ABC):
             It with its key; None if none is left.
         """
         # Where few are left, random draws rarely meet one.
-        is_infinite = self._untried.is_infinite
-        draw = self._untried.draw if is_infinite else self._untried.draw_uniformly
-        drawn = [draw(rng, pending) for _ in range(draws)]
-        fresh = [each for each in drawn if each is not None]
+        draw = self._untried.draw if self._untried.is_infinite else self._untried.draw_uniformly
+        fresh = [each for _ in range(draws) if (each := draw(rng, pending)) is not None]
         if not fresh:
             return None
         rows = self._encoding.rows(params for _, params in fresh)

@@ -135,8 +135,7 @@ class BayesianSampler(LearningSampler):
         pending: Mapping[Hashable, Params],
     ) -> Keyed | None:
         points = range(number, number + _DESIGN_CHOICES * _DESIGN_STRIDE, _DESIGN_STRIDE)
-        proposed = [self._start(point, rng, pending) for point in points]
-        fresh = [each for each in proposed if each is not None]
+        fresh = [each for point in points if (each := self._start(point, rng, pending))]
         if not fresh:
             return None
         rows = self._encoding.rows(params for _, params in fresh)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,16 +28,16 @@ class _EarlierResults:
         configurations: The configurations (n).
         losses: Their values (n x objectives); lower is better.
         violations: Their constraint violations (n).
-        best: Index of the best trial by the first objective.
-        best_key: Key of its configuration.
+        best_key: Key of the best configuration by the first objective.
+        best_losses: The means of its values (objectives).
         is_same_metric: Whether the values are of the new study's metrics.
     """
 
     configurations: Sequence[Params]
     losses: Floats
     violations: Floats
-    best: int
     best_key: Hashable
+    best_losses: Floats
     is_same_metric: bool
 
 
@@ -98,18 +98,19 @@ class WarmStart(Sampler):
         trials = [
             trial for trial in study.within(self._space) if len(trial.values) == len(self._signs)
         ]
-        if not trials:
+        best = replace(study, trials=trials).best_within(self._space)
+        if best is None:
             return None
         losses = bounded(np.array([trial.values for trial in trials]) * self._signs)
         losses[:, 0] *= self._signs[0] * study.direction.sign
         violations = np.array([trial.violation for trial in trials])
-        best = int(np.lexsort((losses[:, 0], violations))[0])
+        best_key = self._space.key(best)
         return _EarlierResults(
             [trial.params for trial in trials],
             losses,
             violations,
-            best,
-            self._space.key(trials[best].params),
+            best_key,
+            losses[[self._space.key(each.params) == best_key for each in trials]].mean(axis=0),
             study.is_same_metric,
         )
 
@@ -145,7 +146,7 @@ def _comparable_losses(study: _EarlierResults, seen: Sequence[tuple[Hashable, Fl
     columns = [
         _rescaled(
             losses,
-            float(losses[study.best]),
+            float(study.best_losses[i]),
             None if repeated is None else float(repeated[i]),
             new[:, i],
             is_same_metric=study.is_same_metric,
@@ -162,7 +163,7 @@ def _rescaled(
 
     Args:
         losses: The losses of the earlier study.
-        best: The loss of its best trial.
+        best: The loss of its best configuration.
         repeated: The loss of that configuration in the new study; None if it was not tried.
         new: All losses of the new study.
         is_same_metric: Whether both studies measured the same metric.

@@ -94,7 +94,7 @@ def checked_time(at: float) -> float:
 def dumps(value: object) -> str:
     """Return plain data as strict JSON.
 
-    Plain data is None, bool, int, float, str, lists, tuples, and mappings by str or int of these.
+    Plain data is None, bool, int, float, str, and lists, tuples and mappings by str of these.
 
     >>> dumps({"units": 1, "rate": 1.0, "bias": True})
     '{"units":1,"rate":1.0,"bias":true}'
@@ -126,12 +126,11 @@ def _needs_escape(value: object) -> bool:
         case list():
             return any(_needs_escape(item) for item in value)
         case dict():
-            return any(map(_is_no_name, value)) or _needs_escape([*value.values()])
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(f"the key {key!r} cannot be stored: allowed are str")
+            return any(key.startswith("$") for key in value) or _needs_escape([*value.values()])
     return isinstance(value, tuple)
-
-
-def _is_no_name(key: object) -> bool:
-    return not isinstance(key, str) or key.startswith("$")
 
 
 def _escape(value: object) -> object:
@@ -142,7 +141,7 @@ def _escape(value: object) -> object:
     if isinstance(value, list):
         return [_escape(item) for item in value]
     if isinstance(value, dict):
-        if any(map(_is_no_name, value)):
+        if any(key.startswith("$") for key in value):
             return {"$dict": [[key, _escape(item)] for key, item in value.items()]}
         return {key: _escape(item) for key, item in value.items()}
     return value
@@ -179,6 +178,12 @@ def _converter() -> cattrs.Converter:
         same = functools.partial(operator.eq, free_form)
         converter.register_structure_hook_func(same, hook)
         converter.register_unstructure_hook_func(same, lambda value: value)
+    # The keys of JSON's objects are texts.
+    by_step = functools.partial(operator.eq, Mapping[int, tuple[float, ...]])
+    converter.register_unstructure_hook_func(by_step, lambda of: [[s, [*of[s]]] for s in of])
+    converter.register_structure_hook_func(
+        by_step, lambda pairs, _: dict(structured(pairs, list[tuple[int, tuple[float, ...]]]))
+    )
     return converter
 
 

@@ -18,7 +18,7 @@ atexit.register(_later_imports.close)  # later there is no list of finders to re
 
 
 def seed_everything(seed: int, *, deterministic: bool) -> None:
-    """Seed every generator that the process has loaded, and TensorFlow's if it is loaded later.
+    """Seed every generator that the process has loaded, and a framework's if it is loaded later.
 
     Args:
         seed: The trial's seed.
@@ -29,10 +29,10 @@ def seed_everything(seed: int, *, deterministic: bool) -> None:
         with tensorflow_left_out():
             sys.modules["keras"].utils.set_random_seed(seed)
     _later_imports.close()
-    if "tensorflow" not in sys.modules:
-        run_by = functools.partial(_import_seeded, seed, deterministic)
-        _later_imports.enter_context(imports_run_by(run_by, "tensorflow"))
-    elif deterministic:
+    run_by = functools.partial(_import_seeded, seed, deterministic)
+    later = {"tensorflow", "torch"} - sys.modules.keys()
+    _later_imports.enter_context(imports_run_by(run_by, *later))
+    if deterministic and "tensorflow" not in later:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
 
 
@@ -44,6 +44,9 @@ def _import_seeded(
 ) -> None:
     run(module)
     with contextlib.suppress(AttributeError):  # a package that has only its name
+        if module.__name__ == "torch":
+            module.manual_seed(seed)
+            return
         module.random.set_seed(seed)
         if deterministic:
             module.config.experimental.enable_op_determinism()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +40,7 @@ def used_parameters(
     new = tuple(space.to_json()[declared:])
     if not used and not unused:
         return None
-    return ParametersUsed(time.time(), attempt, new if used else (), {**given, **used}, unused)
+    return ParametersUsed(0.0, attempt, new if used else (), {**given, **used}, unused)
 
 
 def _plain_value(value: object) -> ParamValue:
