@@ -369,13 +369,14 @@ class Slurm:
 
     def nodes_of(self, job: str) -> tuple[str, ...]:
         """Return the nodes of a job."""
-        return node_names(self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip())
+        return node_names(self._column(job, "%N"))
 
     def gpus_of(self, job: str) -> dict[str, int]:
         """Return how many GPUs a job has on each of its nodes."""
         shown = self._ask("scontrol", "show", "job", "--details", job)
+        own = re.search(rf"^JobId={job} .*?(?=^JobId=|\Z)", shown, re.MULTILINE | re.DOTALL)
         found: dict[str, int] = {}
-        for line in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES=(\S*)", shown, re.MULTILINE):
+        for line in re.finditer(r"\n\s*Nodes=(\S+) .*\bGRES=(\S*)", own[0] if own else ""):
             count = sum(each for _, each in parse_gpus(line[2]))
             for node in node_names(line[1]):
                 found[node] = found.get(node, 0) + count
@@ -383,7 +384,13 @@ class Slurm:
 
     def end_of(self, job: str) -> str:
         """Return when a job must end, in seconds since the epoch; no number if unknown."""
-        return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
+        return self._column(job, "%e")
+
+    def _column(self, job: str, column: str) -> str:
+        """Return what squeue shows of a job alone: one of an array has the id of the whole."""
+        shown = self._ask("squeue", "--noheader", f"--jobs={job}", f"--format=%A|{column}")
+        lines = (line.strip().partition("|") for line in shown.splitlines())
+        return next((found for each, _, found in lines if each == job), "")
 
     def _submitted(self, command: list[str], script: str, *, what: str = "the job") -> str:
         """Run an sbatch; returns the id of the job or the array that it prints, if it has one."""

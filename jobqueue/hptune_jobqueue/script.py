@@ -21,11 +21,11 @@ from .values import expanded, gres_of
 
 _PREFIX = "slurm-"
 _OWN_PREFIX = "HPTUNE_"
-WORKER_NAME = f"{_PREFIX}${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
-"""The worker's name in Dask, with the job's id as squeue shows it, also after a requeue.
+_JOB = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
+"""The job's id as squeue shows it, also after a requeue. SLURM_JOB_ID may be that of the array."""
 
-(The id alone would not do: Dask reads 1_0 as the number 10.)
-"""
+WORKER_NAME = f"{_PREFIX}{_JOB}"
+"""The worker's name in Dask. The id alone would not do: Dask reads 1_0 as the number 10."""
 
 GANG_WORKER_NAME = f"{WORKER_NAME}.${{SLURM_PROCID}}"
 """The same for the workers of one job of several nodes, which srun numbers."""
@@ -346,7 +346,7 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     """Return the lines that export what a worker needs to know of its job."""
     # From release 23.02 on, Slurm sets the end of the job itself. Older ones are asked, because the
     # node's clock may be wrong.
-    asked = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
+    asked = f"SLURM_TIME_FORMAT=%s squeue --noheader --job {_JOB} --format %e"
     lines = [
         f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({asked})}}",
         f"export {NOTICE}={shape.notice_seconds}",
@@ -354,7 +354,7 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     if worker.gpus:
         lines.append(f"export {GPUS}={worker.gpus}")
     if shape.nodes > 1:
-        lines.append(f"export {GANG}=${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}")
+        lines.append(f"export {GANG}={_JOB}")
     return lines
 
 

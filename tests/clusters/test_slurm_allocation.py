@@ -45,6 +45,7 @@ def test_a_batch_script_on_several_nodes_has_them_all() -> None:
 
 
 DETAILS = """\
+JobId=7 JobName=study
    JOB_GRES=gpu:small:5
      Nodes=n[1-2] CPU_IDs=0-1 Mem=4000 GRES=gpu:small:2(IDX:0-1)
      Nodes=n3 CPU_IDs=0 Mem=4000 GRES=gpu:small:1(IDX:0),nvme:1

@@ -36,7 +36,7 @@ THREE_LINES = """\
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --format %e)}
 export HPTUNE_WORKER_NOTICE=120
 export HPTUNE_WORKER_GPUS=2
 exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64512MiB --nanny --death-timeout 600
@@ -82,7 +82,7 @@ trap 'hptune_status=$?; [ ${#BASH_SOURCE[@]} -gt "$hptune_depth" ] || echo "hptu
 ulimit -n 65536
 trap - ERR
 export CUDA_VISIBLE_DEVICES= HPTUNE_WORKER_DEVICES=
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --format %e)}
 export HPTUNE_WORKER_NOTICE=300
 exec apptainer exec --bind /data --bind /scratch --bind "${TMPDIR:-/tmp}" '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0MiB --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
@@ -106,7 +106,7 @@ FOUR_NODES = """\
 #SBATCH --gres=gpu:2
 #SBATCH --no-kill
 unset ${!SRUN_*}
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --format %e)}
 export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
