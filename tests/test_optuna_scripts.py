@@ -440,6 +440,21 @@ def test_few_calls_of_ask_enlarge_the_study(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(counts) < 8
 
 
+@pytest.mark.parametrize(
+    ("storage", "folder"),
+    [
+        ("sqlite:///results/example.db", "results/example.studies"),
+        ("sqlite:////shared/example.sqlite3?timeout=9", "/shared/example.studies"),
+        ("./journal.log", "journal.studies"),
+        ("sqlite:///lr0.1", "lr0.1.studies"),
+        ("sqlite:///lr0.01", "lr0.01.studies"),
+        ("results/", "results.studies"),
+    ],
+)
+def test_each_storage_has_a_folder_of_its_own(storage: str, folder: str) -> None:
+    assert str(hptune.optuna.storages.RDBStorage(storage)) == folder
+
+
 def test_a_database_of_optuna_is_named_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     optuna.create_study(storage="sqlite:///old.db", study_name="old").optimize(square, n_trials=1)
     before = Path("old.db").read_bytes()

@@ -16,6 +16,7 @@ import pytest
 import hptune
 from hptune import StudyError, UsageError
 from hptune.config.settings import SETTINGS, StudySettings
+from hptune.errors import StudyLockedError
 from hptune.master.resume_plan import Changes
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
@@ -179,6 +180,19 @@ def test_a_study_that_refuses_other_data_keeps_its_own(
     assert not list(cli.study().glob("*.before"))
 
 
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_code_that_the_trials_of_another_master_read_stays(
+    cli: InProcess, *, is_begun: bool
+) -> None:
+    directory = stored(cli.study()) if is_begun else StudyDirectory(cli.study()).create()
+    own = directory.path / OBJECTIVE_FILE
+    own.write_text("of the other")
+    with directory.acquire(), pytest.raises(StudyLockedError, match="is already run by"):
+        Tuner(objective, directory="study", resume=True, quiet=True).fit()
+    assert own.read_text() == "of the other"
+    assert not list(cli.study().glob("*.before"))
+
+
 class Own:
     def __init__(self, version: int) -> None:
         self.version = version
@@ -203,8 +217,9 @@ def test_code_whose_study_has_no_data_is_used_as_it_is_now(
     stored(cli.study())
     used = []
 
-    def resume(directory: StudyDirectory, changes: Changes, **_: object) -> None:
-        used.append(read_pickle(directory.path / OBJECTIVE_FILE).hypermodel.version)
+    def resume(directory: StudyDirectory, changes: Changes, **given: Any) -> None:
+        with given["stored"]():
+            used.append(read_pickle(directory.path / OBJECTIVE_FILE).hypermodel.version)
         assert changes.settings["working_directory"] == str(cli.directory), "also of stored code"
         raise StudyError("it ends here")
 

@@ -8,12 +8,15 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hptune
+from asked_studies import opened
 from hptune.core.attempt import Cause
 from hptune.core.trial import TrialState
+from hptune.master.plan import RunPlan, plan_start
 from hptune.master.replay import replay
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import LedgerReader
@@ -74,3 +77,17 @@ def test_many_askers_lose_and_repeat_nothing(
     assert told == Counter(range(trials)), "each trial was told once"
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
     assert replay(StudyDirectory(path)).difference is None
+
+
+def test_a_program_opens_the_study_that_another_has_created_since_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_start
+
+    def with_another(*given: Any) -> RunPlan:
+        monkeypatch.setattr("hptune.ask_tell.study.plan_start", plan)
+        opened(tmp_path / "study")
+        return plan(*given)
+
+    monkeypatch.setattr("hptune.ask_tell.study.plan_start", with_another)
+    assert opened(tmp_path / "study").ask().number == 0

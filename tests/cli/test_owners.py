@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import sqlite3
 import subprocess
@@ -280,3 +281,14 @@ def test_a_list_names_folders_that_cannot_be_read(cli: InProcess) -> None:
         assert "1 folder cannot be read, such as " in ended.err
         assert str(folder / "closed") in ended.err
         assert str(folder / "open") in ended.out
+
+
+def test_a_note_is_by_the_user_whom_the_system_knows(
+    cli: InProcess, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables may be of who has logged in, as after `su`."""
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(variable, "eve")
+    assert cli("note", study, "words").code == 0
+    (note,) = Study(study).view().notes
+    assert note.by == f"{pwd.getpwuid(os.geteuid()).pw_name} (hptune note)"

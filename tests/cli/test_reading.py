@@ -196,8 +196,9 @@ def test_the_best_trials_of_a_study_that_took_the_place_of_another_are_its_own(
     study = Study(path)
     assert study.best_trial.number == 1
     shutil.rmtree(path)
-    stored(path, [trial(0, value=0.9), trial(1, value=0.8)], created_at=2000.0)
-    assert (study.best_trial.number, study.best_trial.value) == (0, 0.9)
+    least = goals_to_json(Goals((replace(GOALS.goal, direction=Direction.MIN),)))
+    stored(path, [trial(0, value=0.6), trial(1, value=0.8)], created_at=2000.0, goals=least)
+    assert (study.best_trial.number, study.best_trial.value) == (0, 0.6)
 
 
 @pytest.mark.parametrize(

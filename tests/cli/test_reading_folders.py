@@ -76,7 +76,7 @@ def test_a_list_and_the_page_of_the_folder_say_the_same_of_a_study(cli: InProces
                 stamp=str,
                 listed=listed,
                 facts=lambda _: {},
-                live=lambda _: pytest.fail("no page of one study is asked for"),
+                page=lambda _: pytest.fail("no page of one study is asked for"),
             )
         )
         found = json.loads(page.state({}))["rows"]

@@ -85,7 +85,7 @@ def folder_page_of(study: Path) -> FolderPage:
         stamp=lambda _: "the ledger stays as it is",
         listed=lambda path: listed(path, masters.job_of),
         facts=lambda _: {},
-        live=Mock(),
+        page=Mock(),
     )
     return FolderPage(folder)
 

@@ -22,7 +22,6 @@ from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
-from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
 from .master.plan import check_named
 from .master.resume_plan import Changes
@@ -34,8 +33,6 @@ from .reporting.terminal.display import print_end, progress_on, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
-from .storage.turn import acquired
-from .storage.whose import Use
 from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
@@ -254,43 +251,40 @@ class Tuner:
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
-        if exists:
-            directory.open(Use.RUN)
-        elif self._asked is None or self._asked.settings != settings:
+        if not exists and (self._asked is None or self._asked.settings != settings):
             self._asked = asked(settings)
+        # A model that is resumed without data uses the code and the data that are stored.
+        has_own = (directory.path / DATA_FILE).exists()
+        code_alone = self._code.objective or (self._code.owns_fit and not has_own)
+        is_given = not exists or has_data or code_alone
+        if not (exists or has_data or self._code.objective or self._code.owns_fit):
+            raise UsageError(
+                f"fit has no data, and there is no study in {directory} whose data it could "
+                "use; pass x and y, or a function that returns (train, validation)"
+            )
+        if not is_given and not display.is_quiet:
+            display.note("fit has no data, so the model function is that of the study")
         things = self._things.values()
-        with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
-            # A model that is resumed without data uses the code and the data that are stored.
-            has_own = (directory.path / DATA_FILE).exists()
-            code_alone = self._code.objective or (self._code.owns_fit and not has_own)
-            if not exists or has_data or code_alone:
-                if exists:
-                    # Raises an error if a master runs the study, whose trials read these files.
-                    acquired(directory, is_brief=True).release()
-                directory.make()
-                with storage_errors(directory.path):
-                    save(code(directory), directory.path / OBJECTIVE_FILE)
-                given = {**given, "source": settings.found_in(directory.path).source}
-            elif not display.is_quiet:
-                display.note("fit has no data, so the model function is that of the study")
-            with storage_errors(directory.path):
-                for thing in things:
-                    thing.store(directory.path)
-            if not (exists or has_data or self._code.objective or self._code.owns_fit):
-                raise UsageError(
-                    f"fit has no data, and there is no study in {directory} whose data it could "
-                    "use; pass x and y, or a function that returns (train, validation)"
-                )
-            if not exists:
-                assert self._asked, "a new study was asked for"
-                request = replace(self._asked, settings=settings.found_in(directory.path))
-                return start(request, directory, display=display, client=self._client)
-            # A client takes the place of the workers that the study had. Relative paths start where
-            # the script runs now, as in the script itself.
-            place = {} if self._client is None else {"cluster": BY_NAME["cluster"].default}
-            place["working_directory"] = settings.working_directory
-            changes = replace(self._changes, settings={**given, **place})
-            return resume(directory, changes, display=display, client=self._client)
+
+        def store() -> None:
+            if is_given:
+                save(code(directory), directory.path / OBJECTIVE_FILE)
+            for thing in things:
+                thing.store(directory.path)
+
+        files = [thing.file(directory.path) for thing in things]
+        stored = partial(replacing, directory, CODE_AND_DATA, files, store)
+        if not exists:
+            assert self._asked, "a new study was asked for"
+            request = replace(self._asked, settings=settings.found_in(directory.path))
+            return start(request, directory, display=display, client=self._client, stored=stored)
+        # A client takes the place of the workers that the study had. Relative paths start where
+        # the script runs now, as in the script itself.
+        place = {} if self._client is None else {"cluster": BY_NAME["cluster"].default}
+        place["working_directory"] = settings.working_directory
+        source = {"source": settings.found_in(directory.path).source} if is_given else {}
+        changes = replace(self._changes, settings={**given, **source, **place})
+        return resume(directory, changes, display=display, client=self._client, stored=stored)
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
         check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")

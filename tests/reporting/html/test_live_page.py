@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 import struct
 import threading
@@ -30,11 +31,11 @@ from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
-from hptune.study.dashboard import study_server
-from hptune.study.study import Study
+from hptune.study.dashboard import folder_server, study_server
+from hptune.study.study import Study, listed
 from real_runs import wait_for
 from report_study import SETUP, SPACE, study
-from stored_study import typical
+from stored_study import stored, typical
 
 
 class Source:
@@ -357,6 +358,41 @@ def test_the_head_says_what_slurm_jobs_wait_for(tmp_path: Path) -> None:
         thread.join()
     assert (status, "jobs: " in json.loads(before)["head"]) == (200, False)
     assert " · jobs: 1 pending in &lt;gpu&gt;: Resources" in json.loads(after)["head"]
+
+
+@pytest.mark.parametrize("is_of_folder", [False, True])
+def test_a_study_in_the_place_of_another_one_has_a_page_of_its_own(
+    tmp_path: Path, *, is_of_folder: bool
+) -> None:
+    """As by `overwrite=True`. A page that shows the former one is told so."""
+    path, place = typical(tmp_path / "study").path, ""
+    page = (
+        folder_server(tmp_path, find=lambda: [path], listed=listed, opened=Study)
+        if is_of_folder
+        else study_server(Study(path))
+    )
+    ours = {"Cookie": f"hptune-{page.port}={page.token}", "X-Hptune": "1"}
+
+    def got(name: str, body: str = "{}") -> Any:
+        return json.loads(ask(page, "POST", f"{page.folder}{place}{name}", body, **ours)[1])
+
+    thread = threading.Thread(target=page.serve)
+    thread.start()
+    try:
+        place = f"study/{got('state')['rows'][0]['id']}/" if is_of_folder else ""
+        before, metric = got("state"), json.dumps({"metric": "val_accuracy"})
+        assert got("curves", metric).keys() == {"0", "2", "3", "5"}
+        shutil.rmtree(path)
+        stored(path, [trial(0, value=0.7)], created_at=2000.0)
+        since = json.dumps({"since": before["reading"]})
+        status, said = ask(page, "POST", f"{page.folder}{place}state", since, **ours)
+        assert (status, "another study has taken the place" in said) == (400, True)
+        assert ask(page, "GET", f"{page.folder}{place}", **ours)[0] == 200
+        assert [each["n"] for each in got("state")["data"]["trials"]] == [0]
+        assert got("curves", metric) == {}
+    finally:
+        page.close()
+        thread.join()
 
 
 def test_only_who_has_the_token_gets_anything() -> None:

@@ -18,7 +18,7 @@ from ..config.settings import FIELDS, StudySettings
 from ..core.messages import FinishReason
 from ..core.spelling import did_you_mean
 from ..core.trial import Trial
-from ..errors import HptuneError, NoTrialError, StudyOverError, UsageError
+from ..errors import HptuneError, NoTrialError, StudyExistsError, StudyOverError, UsageError
 from ..master.plan import check_named, plan_start
 from ..master.resume_plan import TOTALS, Changes
 from ..storage.directory import StudyDirectory
@@ -293,13 +293,14 @@ def _create(
     check_named(settings)
     check_budget_without_gpus(settings)  # a program is counted as one core
     plan = plan_start(resolve(asked(settings), found), AskersPlaces(), directory)
-    directory.check_place()
     try:
+        directory.check_place()
         directory.create()
         with acquired(directory, is_brief=True) as lock:
-            if directory.has_ledger:
-                return
-            facts = plan.first_facts(created_at=time.time())
-            Ledger.create(directory, facts, lock=lock).close()
+            if not directory.has_ledger:
+                facts = plan.first_facts(created_at=time.time())
+                Ledger.create(directory, facts, lock=lock).close()
+    except StudyExistsError:  # another program has created it since
+        pass
     finally:
         directory.give_up()

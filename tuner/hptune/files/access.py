@@ -160,18 +160,19 @@ def replacing(path: Path, *, has_others: bool = False) -> Iterator[Path]:
         fresh.unlink(missing_ok=True)
 
 
-def atomic_write(path: Path, contents: bytes) -> None:
+def atomic_write(path: Path, contents: bytes, *, has_others: bool = False) -> None:
     """Replace a file's contents so that readers, also after a crash, find all old or all new ones.
 
     Args:
         path: The file; its directory must exist.
         contents: The new contents, which are on disk when this returns.
+        has_others: As for `replacing`.
 
     Raises:
         StorageFullError: There is no space, or writing is forbidden; the old file is unchanged.
     """
     with storage_errors(path):
-        with replacing(path) as fresh, fresh.open("xb") as file:
+        with replacing(path, has_others=has_others) as fresh, fresh.open("xb") as file:
             file.write(contents)
             file.flush()
             os.fsync(file.fileno())

@@ -170,12 +170,13 @@ class _Multirun(Tuner):
     _function = SWEEPER
     folder: Path
 
-    def _run(self, directory: Any, *arguments: Any, **options: Any) -> Any:
-        directory.make()
-        directory.draft(file := directory.path / MULTIRUN)
-        with storage_errors(file):
+    def _run(self, directory: Any, given: Any, code: Any, *arguments: Any, **options: Any) -> Any:
+        def with_folder(directory: Any) -> Any:
+            directory.draft(file := directory.path / MULTIRUN)
             file.write_text(os.path.relpath(self.folder, directory.path))
-        return super()._run(directory, *arguments, **options)
+            return code(directory)
+
+        return super()._run(directory, given, with_folder, *arguments, **options)
 
     def _shown_command(self, command: str) -> str:
         return super()._shown_command(command) or command

@@ -125,25 +125,17 @@ def study_access(run: Run) -> StudyAccess | None:
     if source.kind is SourceKind.FILE:
         for copy in copies_of(source, run.directory.path):
             run.directory.draft(copy)
-    with storage_errors(run.directory.path):
-        access = prepare_access(
-            run.directory.path,
-            run.lock.owner.token,
-            source,
-            limit_bytes=settings.file_limit_bytes,
-        )
+    path, token = run.directory.path, run.lock.owner.token
+    with storage_errors(path):
+        access = prepare_access(path, token, source, limit_bytes=settings.file_limit_bytes)
     return None if run.workers.cluster.is_local else access
 
 
 def _files(run: Run) -> StudyFiles:
     """Return the study's files, without those of finished trials that need not be kept."""
     plan, engine = run.plan, run.engine
-    has_checkpoints = plan.settings.keep_checkpoints > 0
-    files = StudyFiles(
-        run.directory,
-        plan.goals,
-        keep_checkpoints=has_checkpoints,
-    )
+    keeps = plan.settings.keep_checkpoints > 0
+    files = StudyFiles(run.directory, plan.goals, keep_checkpoints=keeps)
     kept = engine.kept
     unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
     files.sweep(unneeded, engine.checkpoints)

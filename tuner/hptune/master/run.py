@@ -50,6 +50,8 @@ from .workforce import Workforce
 if TYPE_CHECKING:
     from .chosen_split import ChosenSplit
 
+Stored = Callable[[], contextlib.AbstractContextManager[object]]
+
 _READING_NOTE_SECONDS = 2.0
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
@@ -74,6 +76,7 @@ def start(
     *,
     display: RunDisplay,
     client: Any = None,
+    stored: Stored = contextlib.nullcontext,
 ) -> RunResult:
     """Start a study and run it to its end.
 
@@ -82,6 +85,8 @@ def start(
         directory: Where to keep the study; must not hold one yet.
         display: Where the progress is shown.
         client: A `distributed.Client` whose workers to use; None for the settings' choice.
+        stored: Stores code and data in the directory. Called when this process has the study's
+            lock, as the trials of another master may read those that are there.
 
     Raises:
         UsageError: Something in the request or in the user's code is wrong. No study was made.
@@ -90,13 +95,15 @@ def start(
     directory.check_place()
     try:
         check_named(request.settings)
-        workers = Workforce(request, choose_cluster(request, directory.path, client))
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
         directory.requests.skip()
         note_agent(directory)
-        with directory.acquire() as lock:
+        with directory.acquire() as lock, contextlib.ExitStack() as stack:
             try:
+                with lock.beating():
+                    stack.enter_context(stored())
+                workers = Workforce(request, choose_cluster(request, directory.path, client))
                 return _start(request, directory, lock, workers, display)
             except UsageError as error:
                 kept = any(directory.trials.glob("*")) and not isinstance(error, UnknownMetricError)
@@ -135,7 +142,12 @@ def _start(
 
 
 def resume(
-    directory: StudyDirectory, changes: Changes, *, display: RunDisplay, client: Any = None
+    directory: StudyDirectory,
+    changes: Changes,
+    *,
+    display: RunDisplay,
+    client: Any = None,
+    stored: Stored = contextlib.nullcontext,
 ) -> RunResult:
     """Continue a study where its last master left it.
 
@@ -144,6 +156,7 @@ def resume(
         changes: What the user asks of it.
         display: Where the progress is shown.
         client: As for `start`.
+        stored: As for `start`.
 
     Raises:
         NoStudyError: There is no study.
@@ -160,6 +173,8 @@ def resume(
     note_agent(directory)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(acquired(directory))
+        with lock.beating():
+            stack.enter_context(stored())
         ledger = stack.enter_context(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )

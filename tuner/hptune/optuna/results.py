@@ -6,7 +6,6 @@ import copy
 import hashlib
 import itertools
 import pickle
-import secrets
 from collections.abc import Container
 from datetime import datetime
 from pathlib import Path
@@ -165,9 +164,8 @@ def _distribution(parameter: Parameter | None, value: ParamValue) -> Any:
 def _write(folder: Path, name: str, value: Any) -> None:
     """Write a value of any kind, in place of an earlier one of its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / secrets.token_hex(8)  # others may write the same one at this moment
-    atomic_write(fresh, cloudpickle.dumps((name, value)))
-    fresh.replace(folder / f"{hashlib.sha256(name.encode()).hexdigest()}.pkl")
+    path = folder / f"{hashlib.sha256(name.encode()).hexdigest()}.pkl"
+    atomic_write(path, cloudpickle.dumps((name, value)), has_others=True)
 
 
 def _read(folder: Path) -> dict[str, Any]:

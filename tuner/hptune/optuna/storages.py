@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,19 @@ __getattr__ = beside(globals())
 def RDBStorage(url: Any, **_unused: Any) -> Path:
     """Return the folder of the studies in a database, of which the path counts.
 
-    >>> str(RDBStorage("sqlite:///results/example.db"))
-    'results/example.studies'
+    >>> str(RDBStorage("sqlite:///results/example.db")), str(RDBStorage("sqlite:///lr0.1"))
+    ('results/example.studies', 'lr0.1.studies')
 
     Raises:
         UsageError: It is no file.
     """
-    place = os.fspath(url).removeprefix("sqlite:///")
+    place = os.fspath(url).removeprefix("sqlite:///").partition("?")[0]
     if "://" in place or place in ("", ":memory:"):
         raise UsageError(
             f"storage is {url!r}; a study of hptune is a directory that all processes see. Give a "
             "path there, such as storage='sqlite:////shared/example.db'"
         )
-    folder = Path(place).with_suffix(".studies")
+    folder = Path(re.sub(r"\.(db|sqlite3?|log)$", "", str(Path(place))) + ".studies")
     if not folder.exists() and Path(place).exists():
         logger.warning("%s is neither read nor written; %s", place, OF_ANOTHER_STUDY)
     return folder

@@ -11,7 +11,6 @@ engine's state and answers with an event in the ledger, which `ask` finds there:
 
 from __future__ import annotations
 
-import getpass
 import os
 import secrets
 import shlex
@@ -26,6 +25,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial
 from ..core.user_requests import Note, UserAction, UserRequest
 from ..errors import StudyError, UsageError
+from ..files.ownership import user_name
 from .directory import StudyDirectory
 from .ledger.reader import LedgerReader
 
@@ -231,7 +231,7 @@ def new_request(
 ) -> UserRequest:
     """Return a request of this user, who asks with a tool such as "hptune stop"."""
     agent = os.environ.get(AGENT)
-    by = f"{f'{agent[:40]} for ' if agent else ''}{_user()} ({tool})"
+    by = f"{f'{agent[:40]} for ' if agent else ''}{user_name(os.geteuid())} ({tool})"
     return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
 
 
@@ -241,10 +241,3 @@ def note_agent(directory: StudyDirectory) -> None:
         command = shlex.join(["hptune", *sys.argv[1:]])[:_MOST_CHARACTERS]
         note = Note(f"asked for: {command}")
         directory.requests.append(new_request(UserAction.NOTE, tool="hptune", note=note))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container without this user
-        return f"user {os.getuid()}"

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..files.file_errors import storage_errors
 from .directory import StudyDirectory
 from .ledger.reader import LedgerReader
 
 
 @contextlib.contextmanager
 def replacing(
-    directory: StudyDirectory, names: Sequence[str], more: Sequence[Path]
+    directory: StudyDirectory,
+    names: Sequence[str],
+    more: Sequence[Path],
+    store: Callable[[], None],
 ) -> Iterator[None]:
-    """Let the block replace code and data in a study's directory, and clean up after it.
+    """Replace a study's code and data under its lock, for the block, and clean up after it.
 
     If the study refuses them, it has its own ones back, except on a file system without hard links.
     If there is no study in the end, none stay.
@@ -26,6 +30,7 @@ def replacing(
         directory: The study's directory.
         names: The names of its files and folders of code and data.
         more: Files whose stem is the name of a setting, which are kept while a run has it.
+        store: Writes them.
     """
     mine = [directory.path / name for name in names] + [*more]
     before = {each: each.with_name(f"{each.name}.before") for each in mine}
@@ -40,6 +45,8 @@ def replacing(
         except OSError:  # there is no such file, as in a new study
             _remove(other)
     try:
+        with storage_errors(directory.path):
+            store()
         yield
     except UsageError:
         is_begun = directory.has_ledger
@@ -60,8 +67,6 @@ def replacing(
             if is_unused:
                 _remove(each)
                 _remove(each.with_name(f"{each.name}.new"))
-        if is_unused:
-            directory.give_up()
 
 
 def _remove(path: Path) -> None:

@@ -6,11 +6,12 @@ It joins the pages of `reporting` with the ledger and the requests to a master.
 from __future__ import annotations
 
 import codecs
+import functools
 import html
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from ..config.plugins import pause_text
@@ -51,7 +52,8 @@ def study_server(study: Reports, port: int = 0, *, jobs: JobsText = lambda _: ""
     Raises:
         OSError: The port cannot be had.
     """
-    return PageServer(LivePage(_live(study, jobs)).answer, port)
+    page = _page(study, jobs)
+    return PageServer(lambda method, name: page().answer(method, name), port)
 
 
 class Dashboard:
@@ -116,7 +118,7 @@ def folder_server(
             _stamp,
             listed,
             facts=lambda path: _by_name(opened(path).setup().facts),
-            live=lambda path: _live(opened(path), jobs),
+            page=lambda path: _page(opened(path), jobs),
         )
     )
     return PageServer(page.answer, port)
@@ -128,6 +130,17 @@ def _by_name(facts: Sequence[tuple[str, str]]) -> dict[str, str]:
     for name, value in facts:
         by_name[name] = f"{by_name[name]}, {value}" if name in by_name else value
     return by_name
+
+
+def _page(study: Reports, jobs: JobsText) -> Callable[[], LivePage]:
+    """Return what returns the live page of the study that is in the directory now.
+
+    Another study may take the place of the first one, as by `overwrite=True`. A page that shows
+    the first one is told so, as its first reading has a greater number.
+    """
+    reader = LedgerReader(StudyDirectory(study.directory))
+    page = functools.cache(lambda _: LivePage(_live(study, jobs), time.time_ns() // 1_000_000))
+    return lambda: page(reader.facts()["created_at"])
 
 
 def _live(study: Reports, jobs: JobsText) -> LiveStudy:
@@ -147,7 +160,7 @@ def _live(study: Reports, jobs: JobsText) -> LiveStudy:
         version=reader.event_count,
         log=lambda trial, start: follow_log(directory.log(trial), start),
         reports=reports,
-        act=partial(_asked, directory),
+        act=functools.partial(_asked, directory),
         jobs=lambda: jobs(directory.path),
     )
 

@@ -5,6 +5,6 @@ Each attempt is a process forked from the fork server, which has imported the fr
 Offers: `orders` (what a worker receives), `runner.AttemptRunner` (whose decisions are
 `runner_state`), `devices.capacity`, `gpus`, `device_locks`, `device_queue`, `joblib_worker.serve`.
 
-May import: `errors`, `text`, `core`, `user_code`, `storage`, `worker.forkserver`,
+May import: `errors`, `text`, `core`, `files`, `user_code`, `storage`, `worker.forkserver`,
 `worker.monitoring`, `worker.gpus`.
 """

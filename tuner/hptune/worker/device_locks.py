@@ -20,7 +20,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import pwd
 import socket
 import struct
 import threading
@@ -29,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..files.ownership import user_name
 from . import devices
 from .gpus.machine import Gpus
 
@@ -201,11 +201,7 @@ def _holder(identity: str) -> str | None:
     pid, uid, _ = struct.unpack("3i", found)
     if uid == os.getuid():
         return None
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return f"user {name}, process {pid}"
+    return f"user {user_name(uid)}, process {pid}"
 
 
 def _address(identity: str) -> str:

@@ -28,7 +28,7 @@ from ..results.listing import ListedStudy, trials_cell
 from ..results.rows import plain
 from ..results.view import StudyView
 from .comparison import MOST_COMPARED, comparison, searched, shared_goal
-from .live import LivePage, LiveStudy
+from .live import LivePage
 from .live_server import Answer
 from .panel import Section
 from .report import FIGURE_SCRIPTS, filled, page_file, scripts_html, section_html
@@ -55,7 +55,7 @@ class Folder:
         stamp: Returns a value that changes with a study; much faster than reading it.
         listed: Reads a study.
         facts: Returns how it was started.
-        live: Opens it for its live page.
+        page: Opens it; returns what returns the live page of the study that is there now.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Folder:
     stamp: Callable[[Path], object]
     listed: Callable[[Path], ListedStudy]
     facts: Callable[[Path], Mapping[str, str]]
-    live: Callable[[Path], LiveStudy]
+    page: Callable[[Path], Callable[[], LivePage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class FolderPage:
         self._readers = ThreadPoolExecutor(_READERS, "hptune-folder")
         self._reading: dict[str, Future[_Known]] = {}
         self._known: dict[str, _Known] = {}
-        self._pages: dict[str, LivePage] = {}
+        self._pages: dict[str, Callable[[], LivePage]] = {}
 
     def answer(self, method: str, name: str) -> Answer | None:
         """Return what answers a request of one of the pages; None if nothing does."""
@@ -203,8 +203,8 @@ class FolderPage:
                 self._refresh()
             path, page = self._paths.get(name), self._pages.get(name)
         if page is None and path is not None:
-            page = self._pages.setdefault(name, LivePage(self._folder.live(path)))
-        return page
+            page = self._pages.setdefault(name, self._folder.page(path))
+        return page and page()
 
 
 def _identifier(path: Path) -> str:

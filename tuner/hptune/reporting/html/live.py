@@ -146,16 +146,21 @@ class _Drawn:
 
 
 class LivePage:
-    """The live page of one study; a `PageServer` sends it."""
+    """The live page of one study; a `PageServer` sends it.
 
-    def __init__(self, study: LiveStudy) -> None:
+    Args:
+        study: The study.
+        first: A number below those of its readings, and above those of what was shown before.
+    """
+
+    def __init__(self, study: LiveStudy, first: int = 0) -> None:
         self._study = study
         self._lock = threading.Lock()
         self._drawn: dict[str, _Drawn] = {}
         self._contents: ReportContents | None = None
         self._rows: dict[int, Mapping[str, Any]] = {}
         self._changed: dict[int, int] = {}
-        self._reading = 0
+        self._reading = self._first = first
         self._version = -1
         self._read_at = 0.0
         self._read_seconds = 0.0
@@ -193,7 +198,13 @@ class LivePage:
         return filled_page(contents, parts, scripts=["live.js"])
 
     def state(self, asked: _StateAsked) -> str:
-        """Return what the page does not have yet, as JSON."""
+        """Return what the page does not have yet, as JSON.
+
+        Raises:
+            UsageError: It shows another study.
+        """
+        if 0 < asked.since <= self._first:
+            raise UsageError("another study has taken the place of this one; reload the page")
         with self._lock:
             contents, reading = self._latest(), self._reading
             drawn, is_all = self._sections(contents, asked.seen)
