@@ -5,7 +5,6 @@ There is no clock, thread, file or command here. `jobs.Jobs` is the shell around
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -159,8 +158,7 @@ class JobsState:
         """
         self._shown_at = now
         self._refusals = []
-        if not self.has_taken_over:
-            self._cancel_old_kinds(shown)
+        self._cancel_old_kinds(shown)
         self._take_over([job for job in shown if job.name in self.kinds], now)
         self._cancel_refused()
         self._cancel(
@@ -175,8 +173,7 @@ class JobsState:
 
     def submitted(self, order: Submit, ids: Sequence[str], now: float) -> list[Instruction]:
         """Slurm has accepted jobs."""
-        health = self._of(order.kind)
-        health.most_at_once = min(2 * health.most_at_once, sys.maxsize)
+        self._of(order.kind).most_at_once *= 2
         if order.refusal:
             line = f"{order.refusal}. So fewer jobs are submitted at once"
             self._news.once(line, about=f"arrays of {order.kind}")

@@ -166,8 +166,7 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     trials = shape.trials_per_job or fit
     gpus = gpus_of(trials, each) if shape.gpus is None else shape.gpus
     owned = node.gpu_count(shape.gpu_type)
-    takes_more = bool(owned and each and need.takes_cores_of_gpus)
-    of_gpus = node.cpus * gpus // owned if takes_more else 0
+    of_gpus = node.cpus * gpus // owned if each and need.takes_cores_of_gpus else 0
     cpus = shape.cpus or max(need.cpus * trials, of_gpus)
     if shape.memory is not None:
         memory = shape.memory

@@ -191,6 +191,10 @@ def test_ranks_meet_when_all_are_ready_and_one_attempt_is_told() -> None:
         ([(1, RELEASED), (0, RAISED)], Cause.RELEASED, "its worker had to leave (rank 1)"),
         ([(1, RELEASED), (0, LOST_RANK)], Cause.RELEASED, "its worker had to leave (rank 1)"),
         ([(0, RAISED), (1, RELEASED)], Cause.EXCEPTION, "ValueError: no (rank 0)"),
+        # It explains why rank 0 lost its connection, though it is told later.
+        ([(0, LOST_RANK), (1, RELEASED)], Cause.RELEASED, "its worker had to leave (rank 1)"),
+        ([(1, LOST_RANK), (0, Halt.PRUNE.ending)], Cause.PRUNED, Halt.PRUNE.reason),
+        ([(1, Ending(Cause.RETURNED)), (0, RAISED)], Cause.EXCEPTION, "ValueError: no (rank 0)"),
         ([(1, RAISED), (0, ABORTED)], Cause.EXCEPTION, "ValueError: no (rank 1)"),
         ([(0, ABORTED), (1, RAISED)], Cause.EXCEPTION, "ValueError: no (rank 1)"),
         ([(0, ABORTED)], Cause.WORKER_LOST, "another rank is gone (rank 0)"),
@@ -233,6 +237,30 @@ def test_an_exception_counts_whose_files_arrive_after_the_others_were_aborted(
     assert ranks.given[-1] == StopOrder(NAME, Halt.ABORT)
     ranks.end(0, RAISED)
     assert ranks.ending.cause is cause
+
+
+@pytest.mark.parametrize("first", [0.0, 1.0])
+def test_the_earlier_of_two_limits_for_the_other_ranks_counts(first: float) -> None:
+    ranks = Ranks("a", "a", "a", obeys=False)
+    ranks.ready(0, 1, 2)
+    ends = [(1, RAISED), (2, Ending(Cause.RETURNED))]
+    for rank, ending in ends if first else reversed(ends):
+        ranks.end(rank, ending)
+        ranks.wait(1.0)
+    assert ranks.state.next_deadline == 1.0 - first + NEWS_SECONDS
+    ranks.wait(NEWS_SECONDS)
+    assert ranks.given[-1] == StopOrder(NAME, Halt.ABORT)
+    assert ranks.state.next_deadline is None
+
+
+def test_a_worker_that_leaves_while_its_rank_is_killed_does_not_hide_the_error() -> None:
+    ranks = Ranks("a", "b", obeys=False)
+    ranks.ready(0, 1)
+    ranks.end(0, RAISED)
+    ranks.wait(NEWS_SECONDS)
+    ranks.living.discard(1)
+    ranks.event(WorkerLeft(1.0, "b", "its walltime is over"))
+    assert ranks.ending.cause is Cause.EXCEPTION
 
 
 def test_other_ranks_have_some_time_after_the_result() -> None:
@@ -284,6 +312,7 @@ def test_ranks_that_never_met_and_do_not_stop_when_told_are_killed() -> None:
     ranks = two(ready=False)
     ranks.ready(0)
     ranks.stop(Halt.PAUSE)
+    ranks.stop(Halt.STOP)
     ranks.ready(1)
     ranks.wait(READY_SECONDS)
     assert ranks.ending.cause is Cause.PAUSED
@@ -440,4 +469,5 @@ def test_a_rank_that_ends_never_leaves_others_for_long(first: Ending, rank: int)
     ranks.end(rank, first)
     ranks.wait(LINGER_SECONDS)
     assert not ranks.living
+    assert rank == 0 or ranks.ending.cause is not Cause.RETURNED, "rank 0 has the result"
     assert len(ranks.endings) == 1

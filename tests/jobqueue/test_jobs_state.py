@@ -28,6 +28,10 @@ def working(jobs: JobsDriver) -> dict[str, bool]:
     return dict.fromkeys(jobs.alive, True)
 
 
+def running_jobs(jobs: JobsDriver) -> dict[str, bool]:
+    return {name: True for name, job in jobs.there.items() if job.state is JobState.RUNNING}
+
+
 # --- jobs that fail ---------------------------------------------------------------------------
 
 
@@ -45,6 +49,53 @@ def test_another_shape_takes_the_place_of_one_that_slurm_will_never_start() -> N
     jobs.drive()
     assert [job.name for job in jobs.there.values()] == ["a", "b"]
     assert "Slurm would never start the job: BadConstraints" in jobs.lines
+
+
+def test_a_shape_that_slurm_never_starts_is_tried_three_times_beside_another_one() -> None:
+    b = kind_of("b")
+    b = replace(b, shape=replace(b.shape, max_jobs=1))
+    jobs = JobsDriver("a", b, max_jobs=2)
+    jobs.change.update(a=pending_for("BadConstraints"), b=running)
+    polls = int(5 * REFUSED_SECONDS / POLL_SECONDS)
+    jobs.drive(polls, wanted=2, useful=lambda: running_jobs(jobs))
+    assert [job.name for job in jobs.there.values()].count("a") == 3
+
+
+def test_a_refused_job_ends_the_study_only_if_there_is_no_other_now() -> None:
+    jobs = JobsDriver(max_jobs=2)
+    jobs.change["a"] = running
+    jobs.drive(2, useful=lambda: working(jobs))
+
+    def refuse(_: Submit) -> None:
+        raise SubmissionError("Slurm refuses the job: Invalid account")
+
+    jobs.refuse = refuse
+    jobs.drive(1, wanted=2, useful=lambda: working(jobs))
+    jobs.there["1_0"] = ended("PREEMPTED")(jobs.there["1_0"])
+    jobs.drive(1, wanted=2)
+    with pytest.raises(SubmissionError, match=r"Invalid account$"):
+        jobs.drive(wanted=2)
+
+
+def test_a_shape_that_is_given_up_keeps_its_jobs_that_work_and_no_others() -> None:
+    jobs = JobsDriver(max_jobs=5)
+    fails = [ran_and_ended("FAILED")] * 3
+    jobs.change["a"] = in_turn(running, *fails, pending_for("Priority"))
+    jobs.drive(3, wanted=5, useful=lambda: {"1_0": True})
+    assert jobs.alive == {"1_0"}
+    assert [line for line in jobs.lines if line.startswith("no more jobs are submitted: 3 jobs")]
+
+
+def test_jobs_that_one_broken_node_fails_together_do_not_give_the_shape_up() -> None:
+    jobs = JobsDriver(max_jobs=4)
+    jobs.change["a"] = running
+    jobs.drive(1)
+    jobs.change["a"] = lambda job: replace(ran_and_ended("FAILED")(job), node="n2")
+    jobs.drive(1, wanted=4, useful=lambda: {"1_0": True})
+    jobs.change["a"] = running
+    jobs.drive(2, wanted=4, useful=lambda: {"1_0": True})
+    assert len(jobs.alive) == 4
+    assert len([line for line in jobs.lines if "node n2 is excluded" in line]) == 1
 
 
 @pytest.mark.parametrize("word", ["FAILED", "COMPLETED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"])
@@ -283,6 +334,37 @@ def test_pending_jobs_avoid_a_node_that_is_excluded_after_their_submission() -> 
     assert jobs.state.take_found() == {}, "the study knows it"
 
 
+def test_a_job_on_an_excluded_node_is_cancelled_and_replaced() -> None:
+    jobs = JobsDriver()
+    jobs.change["a"] = running
+    jobs.drive(2, useful=lambda: working(jobs))
+    jobs.do(jobs.state.excluded("n1", "three attempts were lost there"))
+    jobs.change["a"] = lambda job: replace(running(job), node="n2")
+    jobs.drive(3, useful=lambda: working(jobs))
+    assert jobs.alive == {"2_0"}
+    assert [line for line in jobs.lines if line.startswith("job ")] == [], "it was cancelled here"
+
+
+@pytest.mark.parametrize("says_at_once", [True, False])
+def test_excluded_nodes_are_used_again_if_slurm_has_no_other(*, says_at_once: bool) -> None:
+    jobs = JobsDriver()
+    jobs.change["a"] = running
+    jobs.drive(2, useful=lambda: working(jobs))
+    jobs.do(jobs.state.excluded("n1", "three attempts were lost there"))
+
+    def refuse(order: Submit) -> None:
+        if order.exclude and says_at_once:
+            raise SubmissionError("Slurm refuses the job: no node is left")
+        jobs.change["a"] = pending_for("BadConstraints") if order.exclude else running
+
+    jobs.refuse = refuse
+    jobs.drive(4, useful=lambda: running_jobs(jobs))
+    assert jobs.of(Submit)[-1] == Submit("a", 1)
+    assert jobs.alive == {f"{len(jobs.there)}_0"}
+    told = "Slurm has no other node for the job; the excluded nodes are used again"
+    assert jobs.lines.count(told) == 1
+
+
 def test_pending_jobs_are_told_again_of_an_excluded_node_after_a_silence() -> None:
     jobs = JobsDriver(max_jobs=2)
     jobs.drive(2, wanted=2)
@@ -314,16 +396,20 @@ def test_a_requeued_job_keeps_its_place_and_avoids_nodes_that_were_excluded_whil
     assert (jobs.of(Exclude), jobs.of(Cancel)) == ([Exclude("1_0", ("n1",))], [])
 
 
+@pytest.mark.parametrize("failed", [{}, {"n1": "Prolog error"}])
 @pytest.mark.parametrize(
     "reason",
     ["launch failed requeued held", "launch_failed_requeued_held", "JobHoldMaxRequeue"],
 )
-def test_jobs_that_are_held_for_no_known_node_are_given_up(reason: str) -> None:
+def test_jobs_that_are_held_for_no_new_node_are_given_up(
+    reason: str, failed: dict[str, str]
+) -> None:
     jobs = JobsDriver()
+    jobs.failed = failed
     jobs.change["a"] = pending_for(reason)
     with pytest.raises(JobsFailError, match="3 jobs in a row could not be started by Slurm"):
         jobs.drive()
-    assert len(jobs.there) == 3
+    assert len(jobs.there) == 3 + len(failed)
 
 
 def test_a_job_whose_cancellation_failed_is_cancelled_again_and_counts_once() -> None:

@@ -53,6 +53,18 @@ def test_what_waits_is_cancelled_first_then_what_is_idle_and_never_what_is_busy(
     assert plan(3, jobs, [GPU], max_jobs=9).cancel == ("3", "2")
     assert plan(0, jobs, [GPU], max_jobs=9).cancel == ("3", "2")
     assert plan(9, jobs, [GPU], max_jobs=9).cancel == ()
+    too_many = [busy, LiveJob("4", "gpu", is_busy=True)]
+    assert plan(8, too_many, [GPU], max_jobs=1).drain == "4"
+
+
+def test_a_job_that_ends_counts_as_one_and_holds_no_trial() -> None:
+    ending = [LiveJob("1", "gpu", is_ending=True)]
+    few = KindCapacity("gpu", {"any": 4}, "gpu", max_jobs=1)
+    assert plan(4, ending, [GPU], max_jobs=9).submit == {"gpu": 1}
+    assert plan(4, ending, [GPU], max_jobs=1).submit == {}
+    assert plan(4, ending, [few], max_jobs=9).submit == {}
+    of_other_kind = [LiveJob("1", "gone", is_ending=True)]
+    assert plan(4, of_other_kind, [few], max_jobs=9).submit == {"gpu": 1}
 
 
 kinds = st.sampled_from([[GPU], [CPU, GPU], [KindCapacity("gpu", {"any": 4}, "gpu", 2), CPU]])

@@ -176,6 +176,8 @@ def test_a_site_may_choose_the_partition() -> None:
     only = tuple(each for each in partitions if each.name == "gpu")
     with pytest.raises(ConfigError, match="but partition gpu allows 1-00:00:00 at most"):
         choose_worker(only, any_of_them, Need())
+    with pytest.raises(ConfigError, match="has no nodes"):
+        choose_worker([dataclasses.replace(only[0], nodes=())], day, Need())
 
 
 def test_nodes_that_partitions_share_are_up_once() -> None:
@@ -184,7 +186,10 @@ def test_nodes_that_partitions_share_are_up_once() -> None:
     pair = dataclasses.replace(SHAPE, partition="*", nodes=2)
     worker = choose_worker(shared, pair, Need(gpus=1))
     assert not are_nodes_up(shared, pair, worker)
-    assert are_nodes_up(shared, dataclasses.replace(pair, nodes=1), worker)
+    one = dataclasses.replace(pair, nodes=1)
+    assert are_nodes_up(shared, one, worker)
+    for what in ("cpus", "gpus", "memory_bytes"):
+        assert not are_nodes_up(shared, one, dataclasses.replace(worker, **{what: 10**12}))
     assert are_nodes_up(parse_sinfo(line.format("long", 2)), pair, worker)
 
 

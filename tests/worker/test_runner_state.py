@@ -57,6 +57,7 @@ def test_an_attempt_ends_when_its_process_has_exited_and_its_channel_is_read() -
     report = Reported(0.0, A, Report(1, {"loss": 1.0}))
     assert state.message(A, report, now=1.0) == (report,)
     assert state.message(A, AttemptEnded(0.0, A, RETURNED), now=2.0) == ()
+    assert state.end_early(A, HUNG, now=3.0) == (), "it has ended in time"
     assert state.next_deadline == 2.0 + GRACE_SECONDS, "its exit may take this long"
     assert state.open_channels == [A]
     assert state.exited(A, 0) == (Drain(A),)
@@ -100,6 +101,7 @@ def test_an_attempt_that_is_told_to_stop_is_killed_after_the_grace_time() -> Non
     assert state.tick(now=50.0) == ()
     finish = end_of(state, -signal.SIGKILL)
     assert finish.ending.cause is Cause.PRUNED
+    assert finish.ending.reason.endswith("killed after the grace time")
     assert not finish.was_sigkilled, "the runner killed it, not the kernel"
 
 
@@ -108,6 +110,7 @@ def test_an_attempt_that_may_end_its_epoch_is_killed_at_its_time_limit_only() ->
         brief=dataclasses.replace(BRIEF, limits=dataclasses.replace(LIMITS, stop_at=StopAt.EPOCH))
     )
     assert state.stop(A, Halt.PRUNE, now=5.0) == (StopOrder(A, Halt.PRUNE),)
+    assert state.stop(A, Halt.PAUSE, now=6.0) == (), "the first order counts"
     assert state.tick(now=99.0) == ()
     assert state.next_deadline == 100.0, "its time limit stays"
     assert state.tick(now=100.0) == ()
@@ -130,13 +133,31 @@ def test_an_attempt_that_may_end_its_epoch_may_not_once_its_worker_leaves(first:
     assert (ending.cause, ending.reason) == (first.cause, Halt.RELEASE.reason), "the first counts"
 
 
-@pytest.mark.parametrize("halt", [Halt.RELEASE, Halt.PRUNE])
-def test_a_signal_that_comes_with_the_order_to_stop_is_no_loss(halt: Halt) -> None:
-    """Slurm sends SIGTERM to a trial and to its worker, and Lightning says that it was killed."""
+SIGTERM = Ending(Cause.KILLED, reason="SIGTERM")
+
+
+@pytest.mark.parametrize(
+    ("halt", "own", "status", "found"),
+    [
+        # Slurm sends SIGTERM to a trial and to its worker, and Lightning says that it was killed.
+        (Halt.RELEASE, SIGTERM, 0, Ending(Cause.RELEASED, reason="SIGTERM")),
+        (Halt.PRUNE, SIGTERM, 0, Ending(Cause.PRUNED, reason="SIGTERM")),
+        (Halt.PRUNE, RETURNED, 0, RETURNED),  # it was done before the order came
+        (None, Halt.RELEASE.ending, 0, Halt.RELEASE.ending),
+        (Halt.PAUSE, None, 3, Ending(Cause.PAUSED, reason="its process exited with status 3")),
+    ],
+)
+def test_which_ending_counts(
+    halt: Halt | None, own: Ending | None, status: int, found: Ending
+) -> None:
     state = running()
-    state.stop(A, halt, now=5.0)
-    state.message(A, AttemptEnded(0.0, A, Ending(Cause.KILLED, reason="SIGTERM")), now=6.0)
-    assert end_of(state, 0).ending == Ending(halt.cause, reason="SIGTERM")
+    if halt is not None:
+        state.stop(A, halt, now=5.0)
+    if own is not None:
+        state.message(A, AttemptEnded(0.0, A, own), now=6.0)
+    ending = end_of(state, status).ending
+    assert ending.reason.endswith(found.reason)
+    assert dataclasses.replace(ending, reason=found.reason) == found
 
 
 def test_an_attempt_that_hangs_before_it_ends_its_epoch_is_killed() -> None:
@@ -154,6 +175,7 @@ def test_the_time_limit() -> None:
     state = running()
     assert state.next_deadline == 100.0
     assert state.tick(now=100.0) == (StopOrder(A, Halt.STOP),)
+    assert state.next_deadline == 100.0 + GRACE_SECONDS
     assert state.tick(now=100.0 + GRACE_SECONDS) == (Kill(A),)
     finish = end_of(state, -signal.SIGKILL)
     assert finish.ending == Ending(Cause.TIMED_OUT, reason="ran longer than the 100 s allowed")
@@ -196,6 +218,7 @@ def test_an_attempt_that_waits_for_its_process() -> None:
     state = RunnerState()
     state.start(A, BRIEF)
     assert state.is_starting(A)
+    assert state.open_channels == []
     assert state.stop(A, Halt.PAUSE, now=0.0) == (ended(A, Cause.PAUSED, Halt.PAUSE.reason),)
     assert not state.is_starting(A)
     assert state.fork_failed(A, "no memory") == ()
@@ -212,6 +235,10 @@ def test_a_rank_whose_peer_is_gone_is_killed_at_once() -> None:
     told.stop(A, Halt.PRUNE, now=5.0)
     assert told.stop(A, Halt.ABORT, now=6.0) == (Kill(A),)
     assert end_of(told, -signal.SIGKILL).ending.cause is Cause.PRUNED, "the first order counts"
+    hung = running()
+    hung.end_early(A, HUNG, now=5.0)
+    hung.stop(A, Halt.ABORT, now=6.0)
+    assert end_of(hung, -signal.SIGKILL).ending == HUNG
     over = running()
     over.message(A, AttemptEnded(0.0, A, RETURNED), now=5.0)
     assert over.stop(A, Halt.ABORT, now=6.0) == (Kill(A),)
@@ -240,6 +267,7 @@ def test_nothing_follows_after_the_runner_has_closed() -> None:
     state.close()
     assert state.message(A, Reported(0.0, A, Report(1, {})), now=1.0) == ()
     assert (state.exited(A, 0), state.channel_closed(A), state.tick(now=999.0)) == ((), (), ())
+    assert state.kill(A, HUNG) == ()
     assert state.start(B, BRIEF) == (ended(B, Cause.RELEASED, "its worker has ended"),)
 
 

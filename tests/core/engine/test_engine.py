@@ -351,6 +351,8 @@ def test_an_attempt_that_waits_at_its_worker_says_for_what_until_it_starts(
     assert driver.engine.snapshot.running[0].attempt.reason == "waits for core 0"
     driver.started(FIRST)
     assert driver.engine.snapshot.running[0].attempt.reason == ""
+    driver.end(FIRST, returned(0.5))
+    assert driver.feed(AttemptWaits(driver.at, FIRST, "late")) == []
 
 
 def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDriver) -> None:

@@ -48,3 +48,9 @@ def test_a_master_that_dies_adds_nothing_twice(driver: EngineDriver) -> None:
     [start] = [c for c in driver.join(cores=1) if isinstance(c, Start)]
     assert (start.attempt, start.params) == (AttemptId(1, 1), {"x": 7})
     assert len(list(driver.engine.trials)) == 2
+
+
+def test_its_story_begins_with_the_study(driver: EngineDriver) -> None:
+    driver.open(1, added=[{"x": 7}])
+    driver.join()
+    assert driver.engine.story(0)[1].startswith("1.0 s: ")

@@ -94,6 +94,14 @@ def test_every_goal_and_every_constraint_needs_its_metric(
     assert finish.reason == "the study needs the metric 'size'; the trial reports: score"
 
 
+def test_a_trial_that_lacks_a_metric_which_others_had_fails_alone(driver: EngineDriver) -> None:
+    go(driver, 2, TWO)
+    driver.end(first(0), returned(0.5, size=1.0))
+    driver.end(first(1), returned(0.5))
+    assert driver.trial(1).state is TrialState.FAILED
+    assert driver.finish == Finish(FinishReason.DONE, "2 trials are over")
+
+
 def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) -> None:
     go(driver, 1, SMALL)
     driver.end(first(0), returned(0.5, size=float("nan")))

@@ -63,7 +63,8 @@ def test_a_poor_trial_is_stopped_and_another_one_asked_for(driver: EngineDriver)
     assert (tell.trial.value, tell.trial.step, tell.trial.rungs) == (0.4, 1, {1: (0.4,)})
     assert tell.trial.metrics == {"score": 0.4, "other": 7.0}
     assert (discarded, ask) == (Discard(1), Ask((2,)))
-    assert driver.attempt(name(1)).outcome is Outcome.PRUNED
+    pruned = driver.attempt(name(1))
+    assert (pruned.outcome, pruned.reason) == (Outcome.PRUNED, str(Cause.PRUNED))
 
 
 def test_reports_between_rungs_and_of_other_metrics_cost_nothing(driver: EngineDriver) -> None:
@@ -134,6 +135,14 @@ def test_a_study_that_stops_meanwhile_stops_a_trial_whose_order_is_taken_back(
     driver.end(name(1), Ending(Cause.STOPPED))
     assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
     driver.check_replay()
+
+
+def test_a_trial_whose_order_was_taken_back_is_stopped_with_the_study(driver: EngineDriver) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    driver.report(name(1), 1, score=0.4)
+    assert Continue(name(1), 2) in driver.report(name(1), 2, score=0.6)
+    assert driver.stop() == [Stop(name(0), Halt.STOP), Stop(name(1), Halt.STOP)]
 
 
 def test_what_an_attempt_never_asked_for_may_be_asked_for_by_the_next(
@@ -406,6 +415,16 @@ def test_a_study_that_is_let_go_keeps_its_paused_trials(driver: EngineDriver) ->
     driver.end(name(2, 1), PAUSED)
     assert name(0, 1) in driver.running, "the best of three continues under the next master"
     driver.check_replay()
+
+
+def test_a_trial_that_a_user_stops_while_it_pauses_does_not_run_again(
+    driver: EngineDriver,
+) -> None:
+    driver.go(2, cores=2, pruner=PROMOTES)
+    assert Stop(name(0), Halt.PAUSE) in driver.report(name(0), 1, score=0.9)
+    assert driver.user(UserAction.STOP_TRIAL, trial=0) == []
+    driver.end(name(0), PAUSED)
+    assert driver.trial(0).state is TrialState.PRUNED
 
 
 def test_an_order_to_pause_is_not_followed_by_another_order(driver: EngineDriver) -> None:

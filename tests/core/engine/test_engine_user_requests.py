@@ -37,6 +37,7 @@ def test_a_stopped_trial_that_ends_by_itself_keeps_its_result() -> None:
     driver.user(UserAction.STOP_TRIAL, trial=0)
     driver.end(FIRST, returned(0.9))
     assert (driver.trial(0).state, driver.trial(0).value) == (TrialState.COMPLETE, 0.9)
+    assert "stopped by" not in driver.attempt(FIRST).reason
 
 
 def test_a_stopped_trial_whose_worker_or_master_is_lost_does_not_run_again() -> None:

@@ -276,8 +276,7 @@ def test_the_best_configuration_is_the_best_by_the_mean_of_its_trainings(tmp_pat
         trial(i, value=loss, params=params, origin=origin, metrics={"val_loss": loss, "size": 3.0})
         for i, (origin, params, loss) in enumerate(results)
     ]
-    facts = {"goals": goals_to_json(goals), "space": SPACE.to_json()}
-    stored(tmp_path / "it", trials, **facts)
+    stored(tmp_path / "it", trials, goals=goals_to_json(goals), space=SPACE.to_json())
     assert learned(str(tmp_path / "it"), goals, SPACE).study.best_within(SPACE) == DROPPED
 
 

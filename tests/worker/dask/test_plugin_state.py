@@ -208,6 +208,13 @@ def test_the_end_of_an_attempt_follows_its_files() -> None:
     assert state.files_sent(RETURNED, NotSent("no answer")) == ended(A, lost)
 
 
+def test_an_attempt_that_is_stopped_while_its_files_are_brought_ends_as_it_was_told() -> None:
+    state = state_after(JOINS_REMOTELY, ORDERED_A, GRANTED_A)
+    for halt in (Halt.PRUNE, Halt.RELEASE):
+        assert state.stop(A, halt) == (StopOrder(A, halt),)
+    assert state.not_brought(A, "it was told to stop") == ended(A, Halt.PRUNE.ending)
+
+
 def test_a_worker_whose_disk_is_full_leaves() -> None:
     state = state_after(JOINS_REMOTELY, ORDERED_A, GRANTED_A, ORDERED_B, GRANTED_B)
     lost = Ending(Cause.WORKER_LOST, reason="no room")

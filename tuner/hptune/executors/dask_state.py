@@ -224,7 +224,7 @@ class DaskState:
     def order(self, order: AttemptOrder) -> Instructions:
         """Take the caller's order to run an attempt."""
         name = order.placement.worker
-        if self._phase(name) not in _USED or order.attempt in self._attempts:
+        if self._phase(name) not in _USED:
             return ()
         self._attempts[order.attempt] = _Attempt(name)
         return (order,)
@@ -287,8 +287,7 @@ class DaskState:
 
     def left_is_known(self, name: str) -> Instructions:
         """Note that the caller has got the `WorkerLeft` of a worker."""
-        if self._phase(name) is Phase.LEFT:
-            self._workers[name].phase = Phase.KNOWN
+        self._workers[name].phase = Phase.KNOWN
         return ()
 
     def orders_given(self) -> Instructions:

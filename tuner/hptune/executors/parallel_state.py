@@ -94,7 +94,6 @@ class _Rank:
         waits: Whether it waits for devices that another process holds.
         measured: Its last measurement.
         ending: How it ended; None while its process may run.
-        is_aborted: Whether it was killed because of another rank.
     """
 
     placement: Placement
@@ -103,7 +102,6 @@ class _Rank:
     waits: bool = False
     measured: Measured | None = None
     ending: Ending | None = None
-    is_aborted: bool = False
 
 
 @dataclass(slots=True)
@@ -114,12 +112,12 @@ class _Attempt:
         name: Rank 0's name, which is the attempt's.
         ranks: Its ranks.
         has_met: Whether the ranks were told where the others are.
-        has_waited: Whether it was reported that a rank waits for devices.
         halt: Why it was told to stop.
         halted_at: When it was told.
         give_way_seconds: As `READY_SECONDS`, if a rank waits for devices.
         ready_since: When the first rank was ready; None before, and after the meeting.
         end_at: When the ranks that still run are aborted; None if they may continue.
+        is_aborted: Whether they were.
         endings: The endings that count, in their order; not those by an order to abort.
         is_measured: Whether the last measurements were reported.
     """
@@ -128,11 +126,11 @@ class _Attempt:
     ranks: list[_Rank]
     give_way_seconds: float
     has_met: bool = False
-    has_waited: bool = False
     halt: Halt | None = None
     halted_at: float = 0.0
     ready_since: float | None = None
     end_at: float | None = None
+    is_aborted: bool = False
     endings: list[Ending] = field(default_factory=list)
     is_measured: bool = True
 
@@ -144,7 +142,7 @@ class _Attempt:
         """When all ranks must be ready; None if there is no such time."""
         if self.ready_since is None:
             return None
-        waits = any(rank.waits and rank.ending is None for rank in self.ranks)
+        waits = any(rank.waits for rank in self.ranks)
         return self.ready_since + (self.give_way_seconds if waits else READY_SECONDS)
 
     @property
@@ -158,10 +156,8 @@ class _Attempt:
     def abort(self) -> Instructions:
         """Kill the ranks that run."""
         self.end_at = self.ready_since = None
-        ranks = [i for i in self.running if not self.ranks[i].is_aborted]
-        for i in ranks:
-            self.ranks[i].is_aborted = True
-        return [StopOrder(self.rank_name(i), Halt.ABORT) for i in ranks]
+        self.is_aborted = True
+        return [StopOrder(self.rank_name(i), Halt.ABORT) for i in self.running]
 
     def end_by(self, at: float) -> None:
         """Abort the ranks that run at this time, or earlier if that was decided before."""
@@ -190,9 +186,7 @@ class _Attempt:
 def _weight(cause: Cause) -> int:
     if cause in _BY_INFRASTRUCTURE:
         return 0
-    if cause is Cause.RANK_LOST:
-        return 2
-    return 3 if cause in (Cause.RETURNED, *_HALTED) else 1
+    return {Cause.RANK_LOST: 2, Cause.RETURNED: 3}.get(cause, 1)
 
 
 class ParallelState:
@@ -256,8 +250,6 @@ class ParallelState:
         attempt = self._attempts.get(name)
         if attempt is None:
             return [StopOrder(name, halt)]
-        if halt is Halt.ABORT:
-            return attempt.abort()
         if attempt.halt is None:
             attempt.halt, attempt.halted_at = halt, now
         ranks = attempt.running
@@ -280,13 +272,10 @@ class ParallelState:
         if attempt is None:
             return [] if event.attempt.rank else [event]
         rank = attempt.ranks[event.attempt.rank]
-        if rank.ending is not None:
-            return []
         match event:
             case AttemptWaits():
                 rank.waits = True
-                is_first, attempt.has_waited = not attempt.has_waited, True
-                return [replace(event, attempt=name)] if is_first else []
+                return [replace(event, attempt=name)]
             case AttemptStarted():
                 return self._started(attempt, rank, event, now=now)
             case Measured():
@@ -328,10 +317,10 @@ class ParallelState:
         """Note the end of a rank, and decide until when the others may run."""
         rank = attempt.ranks[number]
         rank.ending = ending
-        if not (rank.is_aborted and ending.cause is Halt.ABORT.cause):
+        if not (attempt.is_aborted and ending.cause is Halt.ABORT.cause):
             # Also of one that had ended before, and whose files took until now.
             attempt.endings.append(replace(ending, reason=_with_rank(ending.reason, number)))
-        if rank.is_aborted:
+        if attempt.is_aborted:
             return
         attempt.ready_since = None
         if ending.cause in _BY_INFRASTRUCTURE:
@@ -359,7 +348,7 @@ class ParallelState:
             on_it = [(i, rank) for i, rank in ranks if rank.placement.worker == event.worker]
             for i, rank in on_it:
                 rank.ending = Ending(Cause.WORKER_LOST, reason=event.reason)
-                if not rank.is_aborted:
+                if not attempt.is_aborted:
                     reason = _with_rank(event.reason, i)
                     attempt.endings.append(replace(rank.ending, reason=reason))
             if not on_it:

@@ -280,7 +280,7 @@ class RunnerState:
     def exited(self, attempt: AttemptId, status: int | None) -> Instructions:
         """Note the exit status of the process; None if the fork server failed."""
         state = self._attempts.get(attempt)
-        if state is None or not state.is_running or state.exit_status is not None:
+        if state is None:
             return ()
         state.is_server_lost = status is None
         state.exit_status = -signal.SIGKILL if status is None else status
@@ -288,7 +288,7 @@ class RunnerState:
         return (Drain(attempt),) if state.is_channel_open else self._finished(attempt, state)
 
     def _finished(self, attempt: AttemptId, state: _Attempt) -> Instructions:
-        if state.exit_status is None or state.is_channel_open:
+        if state.exit_status is None:
             return ()
         del self._attempts[attempt]
         ending = state.ending()
@@ -334,10 +334,9 @@ class RunnerState:
 
     def kill(self, attempt: AttemptId, ending: Ending) -> Instructions:
         """Kill an attempt at once; this is its ending unless it has another by now."""
-        state = self._attempts.get(attempt)
-        if state is None or not state.is_running:
+        if (state := self._attempts.get(attempt)) is None:
             return ()
-        if state.halt is None and state.own_ending is None:
+        if state.halt is None:
             state.early_ending = state.early_ending or ending
         return (Kill(attempt),)
 

@@ -225,6 +225,7 @@ class Dispatch:
             others_come: Whether there will be trials for places that are left free.
         """
         commands: list[Command] = []
+        self.queue_waiting()
         if not self.is_affordable:
             return commands
         while self._records.waiting or self._records.count(TrialState.PAUSED):

@@ -167,8 +167,7 @@ class Engine:
             case Suggested():
                 return self._suggested(event)
             case AttemptWaits(attempt=name, reason=reason):
-                record = self._records.running.get(name)
-                if record is not None and record.attempt.started_at is None:
+                if record := self._records.running.get(name):
                     self._records.put_attempt(record, replace(record.attempt, reason=reason))
             case AttemptStarted(at=at, attempt=name):
                 if record := self._records.running.get(name):
@@ -360,7 +359,6 @@ class Engine:
 
     def _advance(self, at: float) -> list[Command]:
         records, dispatch = self._records, self._dispatch
-        dispatch.queue_waiting()
         commands: list[Command] = []
         if self._finished:
             return commands  # what happens now waits for the next master
@@ -368,7 +366,6 @@ class Engine:
             self._requests.added(len(self._added))
             commands += self._lifecycle.add(self._added)
             self._added = []
-            dispatch.queue_waiting()
         if self.may_start:
             commands += dispatch.place(at, others_come=not self._requests.is_over)
             request = self._requests.next(

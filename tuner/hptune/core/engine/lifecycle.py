@@ -117,9 +117,8 @@ class Lifecycle:
     def drew(self, name: AttemptId, params: Params, unused: tuple[str, ...]) -> list[Command]:
         """Record that an attempt drew other hyperparameters than were suggested, or fewer."""
         record = self.records[name.trial]
-        is_known = params == record.trial.params
         self.records.put(record, replace(record.trial, params=dict(params), unused=unused))
-        return [] if is_known else [Tell(record.result)]
+        return [Tell(record.result)]
 
     def start(
         self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
@@ -225,13 +224,11 @@ class Lifecycle:
         run.stopped_by = by
         if run.halt is None:
             return [self._stop(run, Halt.PRUNE)]
-        if run.halt is not Halt.STOP:
-            run.halt = Halt.PRUNE  # it stops already, and now it does not run again
+        run.halt = Halt.PRUNE  # it stops already, and now it does not run again
         return []
 
     def _withdraw(self, record: TrialRecord, *, by: str) -> list[Command]:
-        if record.before is None:
-            self.records.put(record, replace(record.trial, reason=f"stopped by {by}"))
+        self.records.put(record, replace(record.trial, reason=f"stopped by {by}"))
         return self._drop(record)  # a trial that never ran is no success
 
     def stop_all(self) -> list[Command]:
@@ -269,8 +266,6 @@ class Lifecycle:
 
     def prune_paused(self) -> list[Command]:
         """Prune all paused trials, as nothing to come can promote them."""
-        if not self.records.count(TrialState.PAUSED):
-            return []
         paused = (each for each in self.records if each.trial.state is TrialState.PAUSED)
         return [command for record in paused for command in self._prune(record)]
 
@@ -291,7 +286,7 @@ class Lifecycle:
             record.joules = known_sum((record.joules, used.joules))
         ending = replace(ending, metrics=self._with_energy(ending.metrics, record))
         ending = checked(ending, self._goals)
-        if run.stopped_by and run.halt is Halt.PRUNE and OUTCOMES[ending.cause] in _STOPPED:
+        if run.stopped_by and OUTCOMES[ending.cause] in _STOPPED:
             ending = replace(ending, reason=f"stopped by {run.stopped_by}")
         decision = decide(
             record,
@@ -317,8 +312,7 @@ class Lifecycle:
                 return self._fail(record, run, decision.ending)
             case TrialEvent.PRUNE:
                 # One that the user's rule prunes has failed after its best epoch, as by a NaN.
-                usual = OUTCOMES[decision.ending.cause]
-                by_rule = decision.outcome is Outcome.PRUNED and usual is not Outcome.PRUNED
+                by_rule = decision.outcome is not OUTCOMES[decision.ending.cause]
                 return self._prune(record, record.best_report if by_rule else None), None
             case TrialEvent.PAUSE:
                 if record.before is None:  # else it keeps the result that it has

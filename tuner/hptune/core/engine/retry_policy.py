@@ -224,8 +224,7 @@ class FailureTally:
         self._of_this_run = " of this run" if is_resumed else ""
         self._max = max_failures
         self._limit = same_failure_limit
-        self._failed = 0
-        self._first: list[str] = []
+        self._fingerprints: list[str] = []
         self._any_success = any_success
 
     def count_success(self) -> None:
@@ -236,23 +235,22 @@ class FailureTally:
         """Count a trial that failed; return how the study ends by it, None if it continues."""
         if ending.cause is Cause.UNKNOWN_METRIC and not self._any_success:
             return Finish(FinishReason.UNKNOWN_METRIC, ending.reason)
-        self._failed += 1
+        self._fingerprints.append(ending.fingerprint)
+        failures = len(self._fingerprints)
         words = ending.reason
         if ending.cause is Cause.NON_FINITE:
             words += f"; {NON_FINITE_REMEDY}"
-        if len(self._first) < self._limit:
-            self._first.append(ending.fingerprint)
-            is_full = len(self._first) == self._limit
-            if is_full and not self._any_success and len(set(self._first)) == 1:
-                is_one = self._limit == 1
-                count = "trial" if is_one else f"{self._limit} trials"
-                reason = (
-                    f"the first {count}{self._of_this_run} "
-                    f"{'failed' if is_one else 'all failed the same way'}: {words}"
-                )
-                return Finish(FinishReason.SAME_FAILURE, reason, ending.detail)
-        if self._max is not None and self._failed > self._max:
-            failed = plural(self._failed, "trial")
+        is_same = failures == self._limit and len(set(self._fingerprints)) == 1
+        if is_same and not self._any_success:
+            is_one = self._limit == 1
+            count = "trial" if is_one else f"{self._limit} trials"
+            reason = (
+                f"the first {count}{self._of_this_run} "
+                f"{'failed' if is_one else 'all failed the same way'}: {words}"
+            )
+            return Finish(FinishReason.SAME_FAILURE, reason, ending.detail)
+        if self._max is not None and failures > self._max:
+            failed = plural(failures, "trial")
             reason = f"{failed} failed, allowed are {self._max}; the last one: {words}"
             return Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
         return None

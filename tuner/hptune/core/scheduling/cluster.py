@@ -121,9 +121,7 @@ class ClusterState:
             gang: The name of the workers that it was granted together with; empty if by itself.
             takes_one: Whether it takes one attempt, and no more after it.
         """
-        total_bytes = capacity.memory_bytes
-        if self._kept_back:
-            total_bytes = int((1.0 - self._kept_back) * total_bytes)
+        total_bytes = int((1.0 - self._kept_back) * capacity.memory_bytes)
         record = WorkerState(
             name=worker,
             node=node,

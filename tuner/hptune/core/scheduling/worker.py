@@ -95,8 +95,6 @@ class WorkerState:
 
     def free_slots(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit now."""
-        if self.is_leaving:
-            return 0
         free_slots = self._slots(wanted, self.cpus, self.gpus, self.free_bytes)
         if self.attempts == 0 and self.taken_bytes and wanted.memory_bytes:
             free_slots = min(free_slots, 1)  # other programs may leave no memory for more
