@@ -150,7 +150,8 @@ def test_each_rank_gets_its_part_of_the_order() -> None:
 
 def test_ranks_meet_when_all_are_ready_and_one_attempt_is_told() -> None:
     ranks = two(ready=False)
-    ranks.event(AttemptWaits(1.0, NAME._replace(rank=1), "the device queue"))
+    for rank in (1, 0):
+        ranks.event(AttemptWaits(1.0, NAME._replace(rank=rank), "the device queue"))
     ranks.ready(0)
     assert not ranks.met()
     ranks.ready(1)

@@ -242,6 +242,10 @@ def test_a_rank_whose_peer_is_gone_is_killed_at_once() -> None:
     over = running()
     over.message(A, AttemptEnded(0.0, A, RETURNED), now=5.0)
     assert over.stop(A, Halt.ABORT, now=6.0) == (Kill(A),)
+    by_rank_0 = running()
+    by_rank_0.message(A, AttemptEnded(0.0, A, Halt.STOP.ending), now=5.0)
+    by_rank_0.stop(A, Halt.ABORT, now=6.0)
+    assert end_of(by_rank_0, -signal.SIGKILL).ending == Halt.STOP.ending
     assert end_of(over, -signal.SIGKILL).ending == RETURNED
 
 

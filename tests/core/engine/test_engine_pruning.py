@@ -9,6 +9,7 @@ import pytest
 
 from engine_driver import GOAL, GOALS, EngineDriver, returned, states
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
+from hptune.core.failure_policy import Action, FailureRule
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import (
     Ask,
@@ -65,6 +66,19 @@ def test_a_poor_trial_is_stopped_and_another_one_asked_for(driver: EngineDriver)
     assert (discarded, ask) == (Discard(1), Ask((2,)))
     pruned = driver.attempt(name(1))
     assert (pruned.outcome, pruned.reason) == (Outcome.PRUNED, str(Cause.PRUNED))
+
+
+def test_a_trial_that_fails_as_it_is_stopped_counts_by_its_last_report(
+    driver: EngineDriver,
+) -> None:
+    again = FailureRule(Cause.EXCEPTION, Action.RETRY, 2)
+    driver.go(2, cores=2, pruner=STOPS, failure_rules=(again,))
+    driver.report(name(0), 1, score=0.5)
+    driver.report(name(1), 1, score=0.4)
+    driver.report(name(1), 2, score=0.3)
+    driver.end(name(1), Ending(Cause.EXCEPTION, reason="its peer is gone"))
+    trial = driver.trial(1)
+    assert (trial.state, trial.value, trial.step) == (TrialState.PRUNED, 0.3, 2)
 
 
 def test_reports_between_rungs_and_of_other_metrics_cost_nothing(driver: EngineDriver) -> None:

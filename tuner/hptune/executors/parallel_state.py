@@ -112,6 +112,7 @@ class _Attempt:
         name: Rank 0's name, which is the attempt's.
         ranks: Its ranks.
         has_met: Whether the ranks were told where the others are.
+        has_waited: Whether it was reported that a rank waits for devices.
         halt: Why it was told to stop.
         halted_at: When it was told.
         give_way_seconds: As `READY_SECONDS`, if a rank waits for devices.
@@ -126,6 +127,7 @@ class _Attempt:
     ranks: list[_Rank]
     give_way_seconds: float
     has_met: bool = False
+    has_waited: bool = False
     halt: Halt | None = None
     halted_at: float = 0.0
     ready_since: float | None = None
@@ -275,7 +277,8 @@ class ParallelState:
         match event:
             case AttemptWaits():
                 rank.waits = True
-                return [replace(event, attempt=name)]
+                is_first, attempt.has_waited = not attempt.has_waited, True
+                return [replace(event, attempt=name)] if is_first else []
             case AttemptStarted():
                 return self._started(attempt, rank, event, now=now)
             case Measured():

@@ -336,7 +336,7 @@ class RunnerState:
         """Kill an attempt at once; this is its ending unless it has another by now."""
         if (state := self._attempts.get(attempt)) is None:
             return ()
-        if state.halt is None:
+        if state.halt is None and state.own_ending is None:
             state.early_ending = state.early_ending or ending
         return (Kill(attempt),)
 

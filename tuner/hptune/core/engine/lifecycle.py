@@ -312,7 +312,8 @@ class Lifecycle:
                 return self._fail(record, run, decision.ending)
             case TrialEvent.PRUNE:
                 # One that the user's rule prunes has failed after its best epoch, as by a NaN.
-                by_rule = decision.outcome is not OUTCOMES[decision.ending.cause]
+                usual = OUTCOMES[decision.ending.cause]
+                by_rule = decision.outcome is Outcome.PRUNED and usual is not Outcome.PRUNED
                 return self._prune(record, record.best_report if by_rule else None), None
             case TrialEvent.PAUSE:
                 if record.before is None:  # else it keeps the result that it has
