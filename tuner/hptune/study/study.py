@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -122,7 +123,7 @@ class Study(Reports, Exports):
         """The study's directory."""
         return self._directory.path
 
-    @property
+    @cached_property
     def goals(self) -> Goals:
         """The study's objectives and constraints."""
         return goals_of(self._reader.facts())

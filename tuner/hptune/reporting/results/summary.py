@@ -273,8 +273,9 @@ def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) ->
     command = f"hptune resume {_directory(view)}{' --retry-failed' if retries else ''}"
     finish_reason = None if finish is None else finish.finish_reason
     if finish_reason is FinishReason.BUDGET_SPENT and (budget := view.device_budget) is not None:
-        used = float(f"{hours_of(view.attempts, budget.device, now=view.last_event_at):.3g}")
-        return f"{command} --budget {2 * max(budget.hours, used):.12g}{budget.device}-h"
+        used = hours_of(view.attempts, budget.device, now=view.last_event_at)
+        hours = budget.hours if used < 1.5 * budget.hours else float(f"{used:.3g}")
+        return f"{command} --budget {2 * hours:.12g}{budget.device}-h"
     if finish_reason is FinishReason.TIME_UP and view.timeout_seconds is not None:
         seconds = 2 * max(0.5, view.timeout_seconds, sum(view.run_seconds))
         return f"{command} --timeout {text.duration(seconds)}"
