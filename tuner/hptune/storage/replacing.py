@@ -23,7 +23,8 @@ def replacing(
 ) -> Iterator[None]:
     """Replace a study's code and data under its lock, for the block, and clean up after it.
 
-    If the study refuses them, it has its own ones back, except on a file system without hard links.
+    If they cannot be stored, or the study refuses them, it has its own ones back, except on a file
+    system without hard links.
     If there is no study in the end, none stay.
 
     Args:
@@ -44,11 +45,15 @@ def replacing(
                 os.link(each, other)
         except OSError:  # there is no such file, as in a new study
             _remove(other)
+    is_stored = False
     try:
         with storage_errors(directory.path):
             store()
+        is_stored = True
         yield
-    except UsageError:
+    except BaseException as error:
+        if is_stored and not isinstance(error, UsageError):
+            raise
         is_begun = directory.has_ledger
         in_use = LedgerReader(directory).facts()["settings"].values() if is_begun else ()
         for each in is_new:
