@@ -152,6 +152,8 @@ def fit(hp, model, data, callbacks, epochs):
     assert resolve_goals(attempts.probe(own), ["val_f1:max"])[1] == []
     result = attempts.run(own, objectives=["val_f1:max"])
     assert (result.ending.metrics, result.steps) == ({"val_f1": 0.5, "cost": 2.0}, [1, 2])
+    measured = attempts.run(own, objectives=["params:min"]).ending
+    assert (set(measured.metrics), measured.step) == ({"val_f1", "cost", "params"}, None)
 
     for each in ("[history, history]", "[[history.history], [history]]", "history.history"):
         folds = text.replace("RESULT", each)

@@ -307,8 +307,8 @@ def _read_result(
     if metrics and metric not in (*metrics, *MEASURED):
         raise UnknownMetric(unknown_metric(metric, metrics))
     # A fit may return what its best epoch has, as by `min(history.history["val_loss"])`.
-    is_other = best is None or any(metrics.get(name) != best.metrics.get(name) for name in own)
-    if metrics and (is_other or isinstance(result, list)):
+    is_its = best and own and all(metrics.get(name) == best.metrics.get(name) for name in own)
+    if metrics and (not is_its or isinstance(result, list)):
         return metrics, None
     if best is not None:
         return {**best.metrics, **metrics}, best.step
