@@ -200,11 +200,13 @@ class Study(Reports, Exports):
     def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
         """Return the best trials, which are read again only after further events."""
         # Another study may take the place of this one, as by `overwrite=True`.
-        state = now.facts()["created_at"], now.event_count()
+        facts = now.facts()
+        state = facts["created_at"], now.event_count()
         known_at, best = self._best_at
         if state != known_at:
-            known = judged(self._directory, self.goals, now.trials())
-            best = Ranking.of(self.goals, known, now.attempts()).best
+            goals = goals_of(facts)
+            known = judged(self._directory, goals, now.trials())
+            best = Ranking.of(goals, known, now.attempts()).best
             self._best_at = state, best
         return best
 
