@@ -270,8 +270,9 @@ def test_slurm_checks_the_job_that_the_study_submits(
 
 @pytest.mark.usefixtures("slurm")
 def test_a_signal_during_the_check_leaves_no_folder(cli: InProcess) -> None:
-    # It ends with the signal: Python complains of a process that it leaves behind.
-    cli.file("bin/sinfo", "#!/bin/sh\nexec kill -TERM $PPID\n")
+    # Python complains of a process that it leaves behind. So the signal is sent once Python reads,
+    # which the output waits for, and it ends with the signal.
+    cli.file("bin/sinfo", "#!/bin/sh\nhead -c 200000 /dev/zero\nexec kill -TERM $PPID\n")
     cli.file("model.py", MODEL)
     ended = cli(*RUN, "--study", "deep/study")
     assert ended.code == 130
