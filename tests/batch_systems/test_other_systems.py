@@ -184,17 +184,20 @@ def test_a_listing_in_another_encoding_is_read(
     assert SYSTEMS["lsf"].jobs() == {"7": "7 caf\ufffd RUN"}
 
 
+@pytest.fixture
+def _quick_rounds_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_jobs, "OwnScheduler", mock.Mock(return_value=mock.Mock(workers=list)))
+    for name in ("_ROUND_SECONDS", "_FIRST_ASK_SECONDS"):
+        monkeypatch.setattr(batch_jobs, name, 0.01)
+
+
+@pytest.mark.usefixtures("_quick_rounds_without_workers")
 @pytest.mark.parametrize("error", [OSError("no such file"), ArithmeticError("no such file")])
-def test_a_thread_that_breaks_ends_the_study(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_a_thread_that_breaks_ends_the_study(error: Exception) -> None:
     maker = mock.Mock()
     maker.submit.return_value = "7"
     maker.cancel.return_value = True
     maker.system.jobs.side_effect = [error, {}]
-    monkeypatch.setattr(batch_jobs, "OwnScheduler", mock.Mock(return_value=mock.Mock(workers=list)))
-    for name in ("_ROUND_SECONDS", "_FIRST_ASK_SECONDS"):
-        monkeypatch.setattr(batch_jobs, name, 0.01)
     cluster = batch_jobs.BatchCluster(maker, max_jobs=1)
     cluster.open(1)
     try:
@@ -205,13 +208,11 @@ def test_a_thread_that_breaks_ends_the_study(
         cluster.scale_down()
 
 
+@pytest.mark.usefixtures("_quick_rounds_without_workers")
 def test_lines_that_lead_to_a_failure_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     maker = mock.Mock()
     maker.submit.side_effect = ["7", "8", "9"]
     maker.system.jobs.return_value = {}
-    monkeypatch.setattr(batch_jobs, "OwnScheduler", mock.Mock(return_value=mock.Mock(workers=list)))
-    for name in ("_ROUND_SECONDS", "_FIRST_ASK_SECONDS"):
-        monkeypatch.setattr(batch_jobs, name, 0.01)
     monkeypatch.setattr(batch_jobs, "read_output", lambda _: mock.Mock(tail=""))
     cluster = batch_jobs.BatchCluster(maker, max_jobs=1)
     failures: list[object] = []

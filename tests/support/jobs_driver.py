@@ -137,3 +137,13 @@ class JobsDriver:
                 case _:
                     pass
         return list(orders)
+
+
+def working(jobs: JobsDriver) -> dict[str, bool]:
+    """Return the jobs that are there, each with a worker that takes trials."""
+    return dict.fromkeys(jobs.alive, True)
+
+
+def running_jobs(jobs: JobsDriver) -> dict[str, bool]:
+    """Return the same of those that run."""
+    return {name: True for name, job in jobs.there.items() if job.state is JobState.RUNNING}
